@@ -32,18 +32,14 @@ class Compiler:
     """Compiles one step.
 
     `ordered` adds the columns that order rows. `cleared` says that rows too late for all of their
-    windows were not loaded. `judged` says that the frontier a row met decides if it is late, else
-    Spark's watermark does. Rows that are not `numbered` have no commit. With `beside`, some rows do
-    not count (`metadata.BESIDE`), and steps let them pass. `shift` is added to the times that Spark
-    compares (see `headrace.plan.watermark`).
+    windows were not loaded. With `beside`, some rows do not count (`metadata.BESIDE`), and steps
+    let them pass. `shift` is added to the times that Spark compares (see `plan.watermark`).
     """
 
     load: Load
     ordered: bool = False
     cleared: bool = False
     counters: Counters | None = None
-    judged: bool = True
-    numbered: bool = True
     beside: bool = False
     shift: int = 0
 

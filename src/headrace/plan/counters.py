@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-Kind = Literal["filtered", "exploded", "paired", "taken", "late", "dead_from", "dead_upto"]
+Kind = Literal["filtered", "exploded", "paired", "taken", "dead_from", "dead_upto"]
 
 
 @dataclass
@@ -22,8 +22,6 @@ class Counters:
     paired: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
     """Counters of rows that are not too late."""
-    late: list[str] = field(default_factory=list)
-    """Counters of late rows that nothing else counts."""
     dead_from: list[str] = field(default_factory=list)
     """The first commits that have rows which a step refuses."""
     dead_upto: list[str] = field(default_factory=list)
@@ -31,7 +29,7 @@ class Counters:
 
     @property
     def all(self) -> tuple[str, ...]:
-        counted = (*self.filtered, *self.exploded, *self.paired, *self.taken, *self.late)
+        counted = (*self.filtered, *self.exploded, *self.paired, *self.taken)
         return (*counted, *self.dead_from, *self.dead_upto)
 
     def __bool__(self) -> bool:

@@ -5,7 +5,6 @@ Their names start with an underscore, which is reserved.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.log import Topic
@@ -88,12 +87,3 @@ def time_of(topic: Topic) -> str:
 def type_of(place: str) -> pa.DataType:
     """The Arrow type of a metadata column of a source."""
     return TYPES.get(place) or MORE_TYPES[place]
-
-
-def revised(rows: pa.Table, revision: int | None) -> pa.Table:
-    """Set the revision of all rows, if they share one."""
-    if revision is None or REVISION not in rows.column_names:
-        return rows
-    place = rows.schema.get_field_index(REVISION)
-    column = pa.array(np.full(rows.num_rows, revision, np.int64))
-    return rows.set_column(place, rows.schema.field(place), column)

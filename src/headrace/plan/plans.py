@@ -86,11 +86,8 @@ class StreamPlan(ABC):
         """The streaming part of the step."""
 
     @abstractmethod
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Payload:
-        """Compute the results of a batch of the stream.
-
-        Rows that have no commits of their own give all results the same `revision`.
-        """
+    def results(self, batch: DataFrame, sink: Sink) -> Payload:
+        """Compute the results of a batch of the stream."""
 
     def late(self, compiler: Compiler) -> DataFrame:
         """The late rows among those that a compiler loads."""

@@ -46,7 +46,7 @@ def _batch(job: Job, frames: Frames, sink: Sink, end: Positions) -> StepBatch[Pa
             all_uncounted, job.log, step.name, step.stream, start, end, plan.closing
         )
         frame, counters = frames.bounded(start, end)
-        payload = plan.results(frame, sink, None)
+        payload = plan.results(frame, sink)
         found = looking.result()
     observed = counters.values()
     uncounted = with_refused(job.log, step.name, step.stream, found, counters, observed)

@@ -101,7 +101,7 @@ class Frames:
 
     def results(self, batch: DataFrame, sink: Sink, commit: int) -> Payload:
         """Compute the results of a batch of the stream, which ends with a commit."""
-        return self.plan.results(batch, sink, None)
+        return self.plan.results(batch, sink)
 
     def clear(self) -> None:
         """Remove the staged results of a batch that was not stored."""

@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.clock import MILLISECOND
 from headrace.plan.counters import observed_by
 
 _DROPPED = "numRowsDroppedByWatermark"
@@ -80,73 +77,9 @@ def observed_counters(query: StreamingQuery, names: Sequence[str]) -> dict[str, 
     return observed_by(_execution(query), names) if names else {}
 
 
-def observed_json(query: StreamingQuery, names: Iterable[str]) -> dict[str, str]:
-    """Observed metrics of the batch that was just computed, as JSON."""
-    metrics = _execution(query).observedMetrics()
-    return {name: str(metrics.apply(name).json()) for name in names}
-
-
 def dropped_rows(query: StreamingQuery) -> int:
     """The rows of the last batch that Spark dropped because of its watermark."""
     return sum(_dropped(node) for _, node in _nodes(query))
-
-
-def executed_plan(query: StreamingQuery) -> str:
-    """Spark's physical plan of the last batch."""
-    return str(_execution(query).executedPlan().toString())
-
-
-@dataclass(frozen=True)
-class TopicCounts:
-    """Spark's counts of a topic in a batch: all rows, rows with an event time, and their range.
-
-    Times are microseconds, which Spark truncates to milliseconds.
-    """
-
-    rows: int
-    placed: int
-    oldest: int | None
-    newest: int | None
-
-
-NO_ROWS = TopicCounts(0, 0, None, None)
-
-
-@dataclass(frozen=True)
-class BatchCounts:
-    """Spark's counts of a batch by topic, and the groups that it dropped as late."""
-
-    topics: dict[str, TopicCounts]
-    dropped: int
-
-
-def counts_of(query: StreamingQuery, shift: int) -> BatchCounts:
-    """Spark's counts in the batch that was just computed. A topic with no new rows is missing.
-
-    Spark counts rows at the scan and at the watermark anyway. Counters of ours would make every
-    row slower. `shift` is added to all times before Spark sees them.
-    """
-    topics: dict[str, TopicCounts] = {}
-    late = 0
-    times: Any = None
-    for kind, node in _nodes(query):
-        match kind:
-            case "StateStoreSaveExec":
-                late += _dropped(node)
-            case "EventTimeWatermarkExec":
-                times = node.eventTimeStats().value()
-            case "MicroBatchScanExec":  # right below its watermark
-                (topic,) = json.loads(node.end().json())
-                topics[topic] = _topic_counts(_metric(node, "numOutputRows"), times, shift)
-    return BatchCounts(topics, late)
-
-
-def _topic_counts(rows: int, times: Any, shift: int) -> TopicCounts:
-    placed = int(times.count())
-    if not placed:
-        return replace(NO_ROWS, rows=rows)
-    oldest, newest = (int(found) * MILLISECOND - shift for found in (times.min(), times.max()))
-    return TopicCounts(rows, placed, oldest, newest)
 
 
 def _execution(query: StreamingQuery) -> Any:
@@ -171,13 +104,3 @@ def _metric(node: Any, name: str) -> int:
 
 def _dropped(node: Any) -> int:
     return _metric(node, _DROPPED)
-
-
-# A checkpoint
-
-
-def batch_metadata(checkpoint: Path, number: int) -> dict[str, Any]:
-    """The watermark, time and settings that Spark wrote for a batch before it began."""
-    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    found: dict[str, Any] = json.loads(lines[1])
-    return found

@@ -251,7 +251,7 @@ class AlertPlan(StreamPlan):
         rows = self._rows(compiler).where(~too_late(self._step.delay))
         return held(counted(rows, compiler.counters, "taken"), self._step, compiler.shift)
 
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
+    def results(self, batch: DataFrame, sink: Sink) -> Rows:
         (reached,) = sink.reached.values()
         return Rows(self._alerts(batch, reached.commit).toArrow().cast(self.shapes.rows))
 

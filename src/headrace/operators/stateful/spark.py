@@ -100,7 +100,7 @@ class StatefulPlan(StreamPlan):
         rows = compiler.rows(self._step.input)
         return late_rows(rows, self._step.input.columns, self._step.delay)
 
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Outcome:
+    def results(self, batch: DataFrame, sink: Sink) -> Outcome:
         """The results of the buckets in a batch; raises if one of them failed."""
         Outcome(self.job.staging, (), (), 0, 0).remove()
         reports = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))

@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 
 from headrace.pipeline.row_steps import Explode
 from headrace.pipeline.stream import contains
-from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler
@@ -29,10 +28,10 @@ class RowPlan(StreamPlan):
         stream = self.job.step.stream
         return compiler.rows(stream).select(*(F.col(f"`{name}`") for name in stream.columns))
 
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
+    def results(self, batch: DataFrame, sink: Sink) -> Rows:
         if self._may_be_many:
             return Rows(stage(batch, self.job.staging, self.shapes.rows))
-        return Rows(metadata.revised(batch.toArrow().cast(self.shapes.rows), revision))
+        return Rows(batch.toArrow().cast(self.shapes.rows))
 
 
 plan = RowPlan

@@ -72,7 +72,7 @@ class JoinPlan(StreamPlan):
             )
         return made
 
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
+    def results(self, batch: DataFrame, sink: Sink) -> Rows:
         return Rows(stage(batch, self.job.staging, self._staged))
 
     def late(self, compiler: Compiler) -> DataFrame:

@@ -62,25 +62,23 @@ class WindowPlan(StreamPlan):
     def streamed(self, compiler: Compiler) -> DataFrame:
         """The part of the aggregation with state in Spark: changed panes, in update mode."""
         step, pairs = self._step, self._pairs(compiler)
-        if compiler.judged and (not compiler.cleared or step.window.per_row != 1):
-            if not compiler.numbered:
-                pairs = counted(pairs, compiler.counters, "late", F.count_if(self._too_late()))
+        if not compiler.cleared or step.window.per_row != 1:
             pairs = pairs.where(~self._too_late())
         match step.window:
             case Sliding():
                 return hold(pairs.drop(_END), step.by, step.window.size, compiler.shift)
             case Session():
-                return pairs.drop(_END, *([metadata.FRONTIER] if compiler.judged else []))
+                return pairs.drop(_END, metadata.FRONTIER)
             case _:
                 return self._panes(pairs, compiler)
 
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Panes:
+    def results(self, batch: DataFrame, sink: Sink) -> Panes:
         if self.sessions is not None:
-            return self._merged(self.sessions, batch, sink, revision)
+            return self._merged(self.sessions, batch, sink)
         # A window without new rows since the last batch may be left out.
         since = min(position.commit for position in sink.reached.values())
         made = self._panes_since(batch, since)
-        return Panes(metadata.revised(made.toArrow().cast(self.shapes.rows), revision))
+        return Panes(made.toArrow().cast(self.shapes.rows))
 
     def late(self, compiler: Compiler) -> DataFrame:
         """The late pairs of row and window, with the watermark and the seconds of lateness."""
@@ -102,14 +100,11 @@ class WindowPlan(StreamPlan):
         time = metadata.time_of(topic)
         return late_pairs(candidates[topic.name], self._step, time, self.shapes.late)
 
-    def _merged(
-        self, sessions: Sessions, batch: DataFrame, sink: Sink, revision: int | None
-    ) -> Panes:
+    def _merged(self, sessions: Sessions, batch: DataFrame, sink: Sink) -> Panes:
         """The sessions of a batch, merged with the open sessions of the store that they overlap."""
         assert isinstance(self.shapes, PaneShapes)
         assert self.shapes.sessions is not None
         found = sessions.of_rows(batch).toArrow().cast(self.shapes.sessions)
-        found = metadata.revised(found, revision)
         before = sink.recall(found)
         every = grouped(pa.concat_tables([before, found]), self._step.by)
         made = sessions.together(frame_of(self.job.spark, every)).toArrow()
@@ -136,16 +131,14 @@ class WindowPlan(StreamPlan):
         return rows
 
     def _panes(self, pairs: DataFrame, compiler: Compiler) -> DataFrame:
-        step, numbered = self._step, compiler.numbered
+        step = self._step
         panes = checked(
             step.where,
             evicted_by(pairs, _END, compiler.shift)
             .groupBy(_END, *(F.col(f"`{key}`") for key in step.by))
             .agg,
             *_aggregates(step),
-            (F.max(metadata.COMMIT) if numbered else F.lit(0).cast("bigint")).alias(
-                metadata.REVISION
-            ),
+            F.max(metadata.COMMIT).alias(metadata.REVISION),
             F.count(F.lit(1)).alias(metadata.ROWS),
         )
         return panes.select(

@@ -68,8 +68,6 @@ class JsonWire(_Wire):
 class AvroWire(_Wire):
     """Avro behind a header, in any schema that can be projected onto the topic's columns."""
 
-    null_if_broken = True
-
     def __init__(self, topic: Topic, columns: pa.Schema, schemas: Schemas) -> None:
         super().__init__(topic, columns)
         self._schemas = schemas

@@ -7,7 +7,7 @@ headrace creates, the time of the append.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -40,10 +40,9 @@ from headrace.plan.uncounted import Uncounted
 REASON = "_reason"
 TEXT = "_text"
 ROW = "row"
-KEY, VALUE, STAMP = "_key", "_value", "_timestamp"
-"""A record's own bytes, and its timestamp."""
+KEY, VALUE = "_key", "_value"
+"""A record's own bytes."""
 
-_MORE = "_more"
 _AT = "_at"
 _KEPT = (metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
 
@@ -70,52 +69,6 @@ class Decoder:
     def reading(self) -> dict[str, str]:
         """Options of Spark's Kafka source that the format needs."""
         return {"includeHeaders": "true"} if self.format.by_headers else {}
-
-    def placed(
-        self,
-        records: DataFrame,
-        beside: Sequence[str] = (),
-        shown: Sequence[str] = (),
-        *,
-        raw: bool = False,
-    ) -> DataFrame:
-        """The valid rows, with their event time and the metadata `beside` it.
-
-        Columns that are only `shown` cannot make a row invalid: what does not decode is null. `raw`
-        adds the bytes and timestamp of the record.
-        """
-        more = [name for name in shown if name not in self.columns]
-        rows = self._decoded(records, "timestamp", "partition", "offset", "value")
-        # Spark would push the filter below the projection and decode everything twice, unless the
-        # filter is nondeterministic.
-        only_once = F.spark_partition_id() >= 0
-        # If Avro does not decode, the time column is null as well: one check is enough.
-        enough = self.format.null_if_broken and not self._by_arrival and not self._computed
-        readable = F.lit(True) if enough else self.format.decodes()
-        time = F.when(only_once & readable & ~self._ahead & ~self._outside, self._time)
-        columns = [self._column(name).alias(name) for name in self.columns]
-        if more:
-            lenient = replace(self, columns=_columns(self.topic, more)).format
-            rows = rows.withColumn(_MORE, lenient.row())
-            columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
-        where = [_place(name).alias(name) for name in beside]
-        if raw:
-            # Without its headers, a record cannot be decoded again from its bytes.
-            more_than_value = self.format.by_headers or self.format.inputs
-            value = F.lit(None).cast("binary") if more_than_value else F.col("value")
-            where += [value.alias(VALUE), F.col("timestamp").alias(STAMP)]
-        placed = rows.select(*columns, time.alias(metadata.TIME), *where)
-        return placed.where(F.col(metadata.TIME).isNotNull())
-
-    def whole(self, records: DataFrame) -> DataFrame:
-        """All records, each with its `row`, or the reason if it does not decode."""
-        rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
-        names = [F.col(f"{_ROW}.`{name}`").alias(name) for name in self.columns]
-        row = F.when(self.format.decodes(), F.struct(*names))
-        reason = F.when(~self.format.decodes(), self.format.fault())
-        return rows.select(
-            "key", "value", "partition", "offset", "timestamp", row.alias(ROW), reason.alias(REASON)
-        )
 
     def misplaced(self, records: DataFrame) -> DataFrame:
         """The records that are not valid, each with the reason; tombstones have none."""

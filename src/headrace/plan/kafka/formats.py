@@ -26,8 +26,6 @@ _BROKEN = "_broken"
 class Format(ABC):
     """The format of a topic's records, read as rows of some of its `columns`."""
 
-    null_if_broken = False
-    """True if every column of a row is null if its record does not decode."""
     by_headers = False
     """True if the headers of a record are part of its row."""
     inputs: tuple[str, ...] = ()
@@ -85,8 +83,6 @@ def is_whole(row: Column) -> Column:
 
 class Avro(Format):
     """Avro without a header, in the schema of the topic."""
-
-    null_if_broken = True
 
     def row(self) -> Column:
         assert self.topic.schema is not None

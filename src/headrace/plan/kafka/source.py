@@ -1,4 +1,4 @@
-"""A topic read by Spark's own Kafka source: as a stream, or between two positions."""
+"""A topic read by Spark's own Kafka source between two positions, for steps in real time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.log import Log
 from headrace.plan.kafka.connection import connection_of
 from headrace.plan.position import Position
-from headrace.plan.source_options import BatchLimits
 
 FORMAT = "kafka"
 
@@ -22,36 +21,6 @@ READING = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 << 20),
 }
-
-_EARLIEST = -2
-"""Spark's number for the beginning of a partition."""
-
-
-def stream(
-    spark: SparkSession,
-    log: Log,
-    topic: str,
-    start: Position,
-    batch_limits: BatchLimits,
-    tasks: int | None,
-    options: Mapping[str, str],
-) -> DataFrame:
-    """The stream of a topic from a position on, in limited batches.
-
-    Partitions that were added since are read from their beginning. At least `tasks` tasks read it,
-    or one for each partition, in which it has the rows in order.
-    """
-    there = log.topic(topic).topic.partitions
-    offsets = dict.fromkeys(range(there), _EARLIEST) | dict(enumerate(start.offsets))
-    return (
-        spark.readStream.format(FORMAT)
-        .options(**connection_of(log), **READING, **options)
-        .option("subscribe", topic)
-        .option("startingOffsets", _offsets(topic, offsets))
-        .option("maxOffsetsPerTrigger", str(batch_limits.max_rows))
-        .options(**({} if tasks is None else {"minPartitions": str(tasks)}))
-        .load()
-    )
 
 
 def between(

@@ -70,11 +70,8 @@ CREATE TABLE _headrace_outbox (
 CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
 
-LANDINGS = f"{PREFIX}landing"
-"""The table with the positions of a broker's topics that are copied, if any are."""
-
-OWN_TABLES = frozenset([*re.findall(r"CREATE TABLE (\w+)", _SCHEMA), LANDINGS])
-"""The tables that belong to no step."""
+OWN_TABLES = frozenset([*re.findall(r"CREATE TABLE (\w+)", _SCHEMA), f"{PREFIX}landing"])
+"""The tables that belong to no step. Earlier versions had one for landings of Kafka's topics."""
 
 
 def groups_of(step: str) -> str:
