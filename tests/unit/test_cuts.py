@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,3 +93,16 @@ def test_whatever_is_appended_each_record_is_in_one_commit(
             before = cuts.at(cut.number - 1).ends
             assert (before[partition] if partition < len(before) else 0) <= offset
             assert offset < cut.ends[partition]
+
+
+def test_a_cut_of_ten_thousand_partitions_fits_in_a_record() -> None:
+    stretch = Stretch(0, 10**9, 10**9 + 250, 250, 3, -(10**15), 1, 2 * 10**15, 10**9)
+    record = Record({2**127: tuple(replace(stretch, partition=p) for p in range(10_000))})
+    text = record.to_json()
+    assert Record.from_json(text) == record
+    assert len(lz4_frame(text)) < 1_000_000
+
+
+def lz4_frame(data: bytes) -> bytes:
+    """The data as Kafka's client sends it."""
+    return bytes(pa.compress(data, codec="lz4", asbytes=True))

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.clock import Clock, to_micros
-from headrace.errors import InvalidPosition, InvalidSetting
+from headrace.errors import InvalidPosition, InvalidSetting, LogError
 from headrace.log.conform import unknown_column
 from headrace.log.declared import TopicRow, check_name, check_partition
 from headrace.log.event_time import check_not_ahead, has_event_time, last_believed
@@ -125,7 +125,7 @@ class KafkaLog(Log):
 
     def topic(self, name: str) -> TopicState:
         state = self._topics.describe(name)
-        return replace(state, frontier=self._cuts(self._topics.find(name)).last.frontier)
+        return replace(state, frontier=self._known_cuts(self._topics.find(name)).last.frontier)
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
         return {name: number_of(found) for name, found in self._topics.described(names).items()}
@@ -181,9 +181,10 @@ class KafkaLog(Log):
             if name not in row.schema.names:
                 raise unknown_column(row.topic, name)
         wanted = list(range(row.topic.partitions) if partitions is None else partitions)
-        cuts = self._cuts(row)
-        first = self._offsets(row, wanted, start, cuts)
-        end = self._offsets(row, wanted, stop, cuts)
+        by_commit = judged or isinstance(start, Commit) or isinstance(stop, Commit)
+        cuts = self._cuts(row) if by_commit else self._known_cuts(row)
+        first = self._offsets(row, wanted, start)
+        end = self._offsets(row, wanted, stop)
         if isinstance(start, Commit) and any(first[p] < end[p] for p in wanted):
             # Retention may have removed rows since.
             oldest = find_offsets(self._client, row, wanted, EARLIEST)
@@ -195,13 +196,19 @@ class KafkaLog(Log):
     def _cuts(self, row: TopicRow) -> TopicCuts:
         return self._journal.read().topics.get(row.id, TopicCuts())
 
+    def _known_cuts(self, row: TopicRow) -> TopicCuts:
+        """The cuts of a topic for a reader who can do without them, as one without the right to."""
+        with contextlib.suppress(LogError):
+            return self._cuts(row)
+        return TopicCuts()
+
     def _offsets(
-        self, row: TopicRow, partitions: Iterable[int], position: Position, cuts: TopicCuts
+        self, row: TopicRow, partitions: Iterable[int], position: Position
     ) -> dict[int, int]:
         wanted = [check_partition(row, partition) for partition in partitions]
         if not isinstance(position, Commit):
             return find_offsets(self._client, row, wanted, position)
-        ends = cuts.at(position.number).ends
+        ends = self._cuts(row).at(position.number).ends
         unknown = [p for p in wanted if p >= len(ends)]
         first = find_offsets(self._client, row, unknown, EARLIEST) if unknown else {}
         return first | {p: ends[p] for p in wanted if p < len(ends)}
@@ -279,13 +286,12 @@ class KafkaLog(Log):
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         row = self._topics.find(topic)
-        return self._offsets(row, [partition], position, self._cuts(row))[partition]
+        return self._offsets(row, [partition], position)[partition]
 
     def offsets_at(self, topic: str, position: Position) -> tuple[int, ...]:
         row = self._topics.find(topic)
-        partitions = range(row.topic.partitions)
-        found = self._offsets(row, partitions, position, self._cuts(row))
-        return tuple(found[partition] for partition in partitions)
+        found = self._offsets(row, range(row.topic.partitions), position)
+        return tuple(found[partition] for partition in range(row.topic.partitions))
 
     # Commits and frontiers
 
