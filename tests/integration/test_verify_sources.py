@@ -151,6 +151,16 @@ def test_only_changed_rows_are_looked_up_in_the_database(database: Database) -> 
     assert [row.key["id"] for row in found.rows_differing] == [5]
 
 
+def test_rows_that_escaped_stay_known_until_they_are_captured(database: Database) -> None:
+    database.bypass("UPDATE products SET price = 99 WHERE id = 3")
+    found = database.verify(database.verify())
+    assert [row.key["id"] for row in found.rows_differing] == [3]
+    assert not found.whole
+    database.execute("UPDATE products SET price = 98 WHERE id = 3")
+    database.capture()
+    assert database.verify(found).proven
+
+
 def test_a_capture_that_stands_still_is_named_and_nothing_is_reported(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
