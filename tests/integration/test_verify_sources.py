@@ -231,6 +231,27 @@ def test_an_attached_database_is_found_by_its_topic_and_captured_again(tmp_path:
     database.log.close()
 
 
+def test_a_repair_captures_what_escaped(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    remember(
+        database.log, Attachment("shop", "sqlite", f"sqlite:{database.path}", ("main.products",))
+    )
+    database.capture()
+    database.bypass("UPDATE products SET price = 99 WHERE id = 3")
+    database.bypass("DELETE FROM products WHERE id = 4")
+    app = hr.App("shop")
+    app.view("products", app.captured(TOPIC, schema="id bigint, name string", key="id"))
+    end = database.log.topic(TOPIC).records
+    with Verification(app, database.log) as verification:
+        found = verification.verify("products", repair=True)
+        assert found.repaired == 2
+        assert found.hops[0].proven
+        assert verification.verify("products").hops[0].proven
+    # One row that differed, and the delete with its tombstone.
+    assert database.log.topic(TOPIC).records == end + 3
+    database.log.close()
+
+
 def test_a_database_that_cannot_be_opened_leaves_the_other_hops(tmp_path: Path) -> None:
     app = hr.App("shop")
     app.view("products", app.captured(TOPIC, schema="id bigint, name string", key="id"))

@@ -330,6 +330,8 @@ class StoreSuite:
             built.fill(parts_of(view, [{**key, "n": 1} for key in keys]), position_at(5))
             built.apply(changes_of(view, [{**key, "n": 2} for key in keys[::2]], keys[1::2], at=6))
             found = rows_of(built)
+            asked = pa.Table.from_pylist(keys).cast(pa.schema(list(columns)[:3]))
+            assert sum(map(len, built.find(asked))) == len(found)
         assert len(found) == len(keys[::2])
         assert all({**key, "n": 2} in found for key in keys[::2])
 

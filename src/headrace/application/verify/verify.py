@@ -140,9 +140,7 @@ class Verification(Closing):
                 view, keys = hop.view, self._differing
                 publish_again(self.log, self.app.name, view, hop.store, keys, self._clock)
             elif isinstance(hop, SourceHop):
-                return replace(
-                    result, hint=f"headrace cdc snapshot {hop.captured.prefix} {hop.table} mends it"
-                )
+                hop.captured.again(hop.table, self._clock)
             else:
                 view = hop if isinstance(hop, str) else hop.view
                 with self._rebuild(view) as building:
@@ -308,7 +306,8 @@ def verify(
 
     Each view is compared with the changes of the table that it copies, or else with a
     recomputation, and with its stores. With `changed`, only rows are compared that have changed
-    since the last verification, or that differed then. The first `limit` rows of each hop that differ are returned.
+    since the last verification, or that differed then. The first `limit` rows of each hop that
+    differ are returned.
     """
     with Verification(app, log, limit=limit, spark=spark, settings=settings) as verification:
         names = [view] if view is not None else sorted(app.views)
