@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.errors import InvalidPipeline, InvalidSetting, StoreError, StoreUnavailable
+from headrace.schema.row_hashes import row_hashes
 from headrace.store.contract import (
     Changes,
     Steps,
@@ -251,6 +252,22 @@ def test_steps_that_a_row_shows_already_are_not_in_its_history(lake: Path, tmp_p
         live.apply(stepped(kind, [(2, row(1, 4), False)], 3))
         live.apply(stepped(kind, [(2, row(1, 4), False)], 3))
         assert history(lake) == [(3, None, at(2), False), (4, at(2), None, True)]
+
+
+def test_a_change_of_a_history_reads_the_rows_of_its_keys_alone(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, looked_at = view(tmp_path), list[int]()
+
+    def counted(rows: Any) -> Any:
+        looked_at.append(len(rows))
+        return row_hashes(rows)
+
+    with filled(Delta(str(lake), history=True), kind, [row(id, 1) for id in range(500)]) as live:
+        monkeypatch.setattr(tables, "row_hashes", counted)
+        live.apply(stepped(kind, [(1, row(1, 2), False)], 2))
+        assert sum(looked_at) < 10
+    assert history(lake) == [(1, None, at(1), False), (2, at(1), None, True)]
 
 
 def test_a_history_refuses_changes_without_times_and_columns_of_its_own_names(
