@@ -142,6 +142,8 @@ def kill_all(
                 server.kill()
                 server.start()
         if number in last:
+            shop.load.join()
+            shop.load.start(60)  # a pipeline without changes reaches no points
             pipeline.wait(pipeline.points + chance.randrange(1, 8))
             pipeline.kill()
             pipeline = None
