@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,7 +18,7 @@ from headrace.application.verify import patience, sources
 from headrace.application.verify.attached import captured_by
 from headrace.application.verify.hops import LogHop
 from headrace.application.verify.result import HopResult
-from headrace.application.verify.sources import Captured, SourceHop
+from headrace.application.verify.sources import Captured, SourceHop, SourceSide
 from headrace.application.verify.verify import Verification
 from headrace.cdc.attachment import Attachment, attached, captures_folder, remember
 from headrace.cdc.running import run
@@ -206,6 +208,30 @@ def test_a_running_workload_gives_no_false_alarm(
         last = database.verify()
     assert not any(found.differences or found.error for found in results)
     assert last.proven and not last.moving
+
+
+def test_a_row_that_changes_at_each_look_is_on_its_way(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_PATIENCE", 0)
+    numbers = itertools.count()
+
+    def change() -> None:
+        database.execute(f"UPDATE products SET name = 'sofa {next(numbers)}' WHERE id = 3")
+        database.capture()
+
+    def changing(read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        def changed(*arguments: Any) -> Iterator[Any]:
+            change()
+            yield from read(*arguments)
+            change()
+
+        return changed
+
+    for name in ("rows", "find"):
+        monkeypatch.setattr(SourceSide, name, changing(getattr(SourceSide, name)))
+    found = database.verify()
+    assert (found.differences, found.moving) == (0, 1)
 
 
 def test_an_attached_database_is_found_by_its_topic_and_captured_again(tmp_path: Path) -> None:

@@ -143,6 +143,24 @@ def test_a_store_that_stays_down_is_given_up_after_some_time(
         assert "headrace stores run" in given_up.value.hint
 
 
+def test_a_store_that_is_given_up_ends_no_wait_for_others(
+    log: hr.Log, writer: ViewWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers, "PATIENCE", 0)
+    down, later = MemoryStore(name="down"), MemoryStore(name="later")
+    down.shelf.down = True
+    writer.write(order(1))
+    first, second = thread(log, down), thread(log, later)
+    with Followers([first, second], CLOCK) as running:
+        first.start()
+        wait_until(lambda: first.status.state == "failing")
+        # The second one has not begun, so it does not show the change either.
+        monkeypatch.setattr(FollowerThread, "caught_up", property(lambda self: False))
+        assert not running.caught_up()
+        first.ask_to_stop()
+        first.join()
+
+
 def test_a_store_is_followed_though_its_state_cannot_be_noted(
     log: hr.Log,
     writer: ViewWriter,
