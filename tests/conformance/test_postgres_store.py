@@ -106,7 +106,7 @@ def test_many_keys_are_looked_up_by_one_statement(
     store, orders, said = Postgres(database.url), view(tmp_path), io.StringIO()
     fill(store, orders, 500)
 
-    class Logged(LoggingConnection):
+    class Logged(LoggingConnection):  # type: ignore[misc]  # psycopg2 has no types
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             self.initialize(said)

@@ -333,6 +333,8 @@ class StoreSuite:
             found = rows_of(built)
             asked = pa.Table.from_pylist(keys).cast(pa.schema(list(columns)[:3]))
             assert sum(map(len, built.find(asked))) == len(found)
+            # Other rows have a value of the one key and a value of the other.
+            assert sum(map(len, built.find(asked.take([0, 10])))) == 2
         assert len(found) == len(keys[::2])
         assert all({**key, "n": 2} in found for key in keys[::2])
 
