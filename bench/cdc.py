@@ -22,6 +22,7 @@ import contextlib
 import sqlite3
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from headrace.pipeline.app import App
 from headrace.servers.java.ports import HOST
 from tests.servers.postgresql import ADMIN, Database, Postgresql
 
+PARTS = ("rate", "snapshot", "trigger overhead", "verify", "lag")
 SIZES = (1, 10, 1_000)
 
 _TABLE = """
@@ -72,8 +74,13 @@ _WRITES = """
     END $$"""
 
 
-def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """Run the benchmark; `quick` takes a tenth of the data, as a smoke test."""
+def run(
+    *,
+    quick: bool = False,
+    progress: Progress = lambda _: None,
+    parts: Collection[str] = PARTS,
+) -> dict[str, Any]:
+    """Run the benchmark, or some parts; `quick` takes a tenth of the data, as a smoke test."""
     scale = 10 if quick else 1
     settings: dict[str, Any] = {
         "accounts": 20_000 // scale,
@@ -88,20 +95,24 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
     if skipped is not None:
         progress(f"no baseline: {skipped}")
     settings["debezium"] = skipped or debezium.version()
-    results = []
+    results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as made:
         folder = Path(made)
         with Postgresql.running() as server:
-            for size in SIZES:
+            for size in SIZES if "rate" in parts else ():
                 progress(f"rate: transactions of {size:,}")
                 results += _rate(server, folder / f"rate-{size}", settings, size)
-            progress("snapshot")
-            results.append(_snapshot(server, folder / "snapshot", settings["snapshot_rows"]))
-        progress("trigger overhead")
-        results.append(_triggers(folder, settings["sqlite_writes"]))
-        progress("verify")
-        results += _verify(folder, settings["verified_rows"])
-    results += cdc_lag.measured(settings, progress)
+            if "snapshot" in parts:
+                progress("snapshot")
+                results.append(_snapshot(server, folder / "snapshot", settings["snapshot_rows"]))
+        if "trigger overhead" in parts:
+            progress("trigger overhead")
+            results.append(_triggers(folder, settings["sqlite_writes"]))
+        if "verify" in parts:
+            progress("verify")
+            results += _verify(folder, settings["verified_rows"])
+    if "lag" in parts:
+        results += cdc_lag.measured(settings, progress)
     return report("cdc", settings, results)
 
 

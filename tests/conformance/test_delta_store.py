@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.errors import InvalidPipeline, InvalidSetting, StoreError, StoreUnavailable
+from headrace.schema.row_hashes import row_hashes
 from headrace.store.contract import (
     Changes,
     Steps,
@@ -26,6 +27,7 @@ from headrace.store.contract import (
 from headrace.store.delta import Delta
 from headrace.store.delta import table as tables
 from headrace.store.suite import StoreSuite, changes_of, rows_of
+from tests.spark import shared
 
 COLUMNS = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("revision", pa.int64())])
 
@@ -91,6 +93,15 @@ def test_duckdb_and_polars_read_the_table_at_one_path(lake: Path, tmp_path: Path
             files = DeltaTable(path).to_pyarrow_dataset()
             db.register("orders", files)
             assert db.sql("SELECT id, n FROM orders ORDER BY id").fetchall() == [(2, 1), (3, 2)]
+
+
+def test_spark_reads_the_files_that_the_table_names(lake: Path, tmp_path: Path) -> None:
+    # There is no Delta for this Spark yet: its package for Spark 4.2 does not load the table.
+    kind, path = view(tmp_path), str(lake / "shop" / "orders")
+    with filled(Delta(str(lake)), kind, [row(1, 1), row(2, 1)]) as live:
+        live.apply(changes_of(kind, [row(3, 2)], [{"id": 1}], at=2))
+    found = shared().read.parquet(*DeltaTable(path).file_uris())
+    assert [one.asDict() for one in found.orderBy("id").collect()] == [row(2, 1), row(3, 2)]
 
 
 def test_a_new_version_takes_the_place_of_the_old_one_in_one_commit(
@@ -251,6 +262,22 @@ def test_steps_that_a_row_shows_already_are_not_in_its_history(lake: Path, tmp_p
         live.apply(stepped(kind, [(2, row(1, 4), False)], 3))
         live.apply(stepped(kind, [(2, row(1, 4), False)], 3))
         assert history(lake) == [(3, None, at(2), False), (4, at(2), None, True)]
+
+
+def test_a_change_of_a_history_reads_the_rows_of_its_keys_alone(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, looked_at = view(tmp_path), list[int]()
+
+    def counted(rows: Any) -> Any:
+        looked_at.append(len(rows))
+        return row_hashes(rows)
+
+    with filled(Delta(str(lake), history=True), kind, [row(id, 1) for id in range(500)]) as live:
+        monkeypatch.setattr(tables, "row_hashes", counted)
+        live.apply(stepped(kind, [(1, row(1, 2), False)], 2))
+        assert sum(looked_at) < 10
+    assert history(lake) == [(1, None, at(1), False), (2, at(1), None, True)]
 
 
 def test_a_history_refuses_changes_without_times_and_columns_of_its_own_names(

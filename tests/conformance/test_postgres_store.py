@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psycopg2
 import pyarrow as pa
 import pytest
+from psycopg2.extras import LoggingConnection
 
 from headrace.errors import InvalidPipeline, InvalidSetting, StoreError, StoreUnavailable
 from headrace.store.contract import Store, StoredView, StorePosition
@@ -93,6 +98,25 @@ def test_a_view_is_a_table_of_its_name_with_its_types(database: Database, tmp_pa
         ("at", "timestamp with time zone", None),
         ("tags", "ARRAY", None),
     ]
+
+
+def test_many_keys_are_looked_up_by_one_statement(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, orders, said = Postgres(database.url), view(tmp_path), io.StringIO()
+    fill(store, orders, 500)
+
+    class Logged(LoggingConnection):  # type: ignore[misc]  # psycopg2 has no types
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.initialize(said)
+
+    monkeypatch.setattr(psycopg2, "connect", partial(psycopg2.connect, connection_factory=Logged))
+    with store.live(orders) as live:
+        keys = pa.table({"id": range(0, 1000, 2)})
+        found = [id for batch in live.find(keys) for id in batch.column("id").to_pylist()]
+    assert sorted(found) == list(range(0, 500, 2))
+    assert said.getvalue().count('FROM "shop"."orders"') == 1
 
 
 def test_what_others_add_to_a_table_stays_when_it_is_built_again(

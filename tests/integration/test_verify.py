@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.application.verify import patience
+from headrace.application.verify import marks, patience
 from headrace.application.verify.result import last_of
 from tests.shop import ROWS, Shop, key_of, named, opened_shop, product
 
@@ -122,3 +122,39 @@ def test_damage_of_a_changed_row_is_found_among_the_changes(shop: Shop) -> None:
     shop.damage_store(3, "sofa 4")
     _, found = shop.verify(changed=True)
     assert named(found) == [("different", 3)]
+
+
+def test_a_difference_stays_known_until_its_row_is_right(shop: Shop) -> None:
+    shop.damage_view("UPDATE {table} SET name = 'chair 99' WHERE id = 9")
+    shop.damage_store(30, None)
+    shop.verify()
+    for _ in range(2):
+        log_to_view, view_to_store = shop.verify(changed=True)
+        assert named(log_to_view) == [("different", 9)]
+        assert named(view_to_store) == [("different", 9), ("missing", 30)]
+    last = last_of(shop.log.home, "shop", "products")
+    assert last is not None and not last.proven
+    shop.damage_view("UPDATE {table} SET name = 'chair 9' WHERE id = 9")
+    log_to_view, view_to_store = shop.verify(changed=True)
+    assert log_to_view.proven and log_to_view.rows == 1
+    assert named(view_to_store) == [("missing", 30)]
+    assert not view_to_store.whole and view_to_store.ranges == 2
+
+
+def test_what_a_repair_has_mended_is_not_compared_again(shop: Shop) -> None:
+    shop.damage_view("UPDATE {table} SET name = 'chair 99' WHERE id = 9")
+    shop.verify(repair=True)
+    log_to_view, _ = shop.verify(changed=True)
+    assert log_to_view.proven and log_to_view.rows == 0
+
+
+def test_everything_is_compared_again_after_too_many_differences(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "MOST_KEYS", 1)
+    shop.damage_store(30, None)
+    shop.damage_store(31, None)
+    shop.verify()
+    log_to_view, view_to_store = shop.verify(changed=True)
+    assert not log_to_view.whole and view_to_store.whole
+    assert named(view_to_store) == [("missing", 30), ("missing", 31)]

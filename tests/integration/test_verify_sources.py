@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,7 +18,7 @@ from headrace.application.verify import patience, sources
 from headrace.application.verify.attached import captured_by
 from headrace.application.verify.hops import LogHop
 from headrace.application.verify.result import HopResult
-from headrace.application.verify.sources import Captured, SourceHop
+from headrace.application.verify.sources import Captured, SourceHop, SourceSide
 from headrace.application.verify.verify import Verification
 from headrace.cdc.attachment import Attachment, attached, captures_folder, remember
 from headrace.cdc.running import run
@@ -151,6 +153,16 @@ def test_only_changed_rows_are_looked_up_in_the_database(database: Database) -> 
     assert [row.key["id"] for row in found.rows_differing] == [5]
 
 
+def test_rows_that_escaped_stay_known_until_they_are_captured(database: Database) -> None:
+    database.bypass("UPDATE products SET price = 99 WHERE id = 3")
+    found = database.verify(database.verify())
+    assert [row.key["id"] for row in found.rows_differing] == [3]
+    assert not found.whole
+    database.execute("UPDATE products SET price = 98 WHERE id = 3")
+    database.capture()
+    assert database.verify(found).proven
+
+
 def test_a_capture_that_stands_still_is_named_and_nothing_is_reported(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +210,30 @@ def test_a_running_workload_gives_no_false_alarm(
     assert last.proven and not last.moving
 
 
+def test_a_row_that_changes_at_each_look_is_on_its_way(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_PATIENCE", 0)
+    numbers = itertools.count()
+
+    def change() -> None:
+        database.execute(f"UPDATE products SET name = 'sofa {next(numbers)}' WHERE id = 3")
+        database.capture()
+
+    def changing(read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        def changed(*arguments: Any) -> Iterator[Any]:
+            change()
+            yield from read(*arguments)
+            change()
+
+        return changed
+
+    for name in ("rows", "find"):
+        monkeypatch.setattr(SourceSide, name, changing(getattr(SourceSide, name)))
+    found = database.verify()
+    assert (found.differences, found.moving) == (0, 1)
+
+
 def test_an_attached_database_is_found_by_its_topic_and_captured_again(tmp_path: Path) -> None:
     database = Database(tmp_path)
     remember(
@@ -218,6 +254,27 @@ def test_an_attached_database_is_found_by_its_topic_and_captured_again(tmp_path:
         with database.capturing_attached():
             captured.again(hop.table, SystemClock())
         assert verification.compared(hop).proven
+    database.log.close()
+
+
+def test_a_repair_captures_what_escaped(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    remember(
+        database.log, Attachment("shop", "sqlite", f"sqlite:{database.path}", ("main.products",))
+    )
+    database.capture()
+    database.bypass("UPDATE products SET price = 99 WHERE id = 3")
+    database.bypass("DELETE FROM products WHERE id = 4")
+    app = hr.App("shop")
+    app.view("products", app.captured(TOPIC, schema="id bigint, name string", key="id"))
+    end = database.log.topic(TOPIC).records
+    with Verification(app, database.log) as verification:
+        found = verification.verify("products", repair=True)
+        assert found.repaired == 2
+        assert found.hops[0].proven
+        assert verification.verify("products").hops[0].proven
+    # One row that differed, and the delete with its tombstone.
+    assert database.log.topic(TOPIC).records == end + 3
     database.log.close()
 
 

@@ -94,6 +94,7 @@ def test_a_row_missing_extra_or_one_byte_different_is_found_and_mended(
         damage(shop)
         log_to_view, in_memory, found = shop.hops()
         assert log_to_view.proven and in_memory.proven
+        assert not found.error, found
         assert named(found) == [("different", 5), ("extra", 77), ("missing", 3)]
         *_, mended = shop.hops(repair=True)
         assert mended.proven

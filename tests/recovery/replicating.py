@@ -43,6 +43,8 @@ class Places:
     postgres: str
     redis: str
     delta: str
+    opensearch: str = ""
+    """The address of an OpenSearch, if there is to be one."""
 
 
 def declare(places: Places) -> hr.App:
@@ -57,6 +59,9 @@ def declare(places: Places) -> hr.App:
         ],
         "lines": [hr.Postgres(places.postgres), hr.Delta(f"{places.delta}/lines", history=True)],
     }
+    if places.opensearch:
+        search = hr.OpenSearch(places.opensearch, settings={"number_of_replicas": 0})
+        stores["orders"].append(search)
     schemas = SCHEMAS.get(places.kind, SCHEMAS["postgresql"])
     for table, (columns, key) in schemas.items():
         topic = f"shop.{places.schema}.{table}"

@@ -27,6 +27,7 @@ from tests.recovery.loading import Loading
 from tests.recovery.replicating import Places, Replicating, declare
 from tests.seed import SEED
 from tests.servers.mariadb import Mariadb
+from tests.servers.opensearch import OpenSearch
 from tests.servers.postgresql import Postgresql
 from tests.servers.redis import Redis
 from tests.servers.server import Server
@@ -69,13 +70,31 @@ def source(kind: str, folder: Path) -> Iterator[Source]:
             yield Source(kind, made.url, made.name, mariadb_load.Load(made, seed), other)
 
 
-@pytest.mark.slow
-@pytest.mark.service
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [Kills(3, 1, 1), Kills(30, 10, 5)], ids=["few", "many"])
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.timeout(3600)]
+
+FEW_OR_MANY = pytest.mark.parametrize(
+    "kills", [Kills(3, 1, 1), Kills(30, 10, 5)], ids=["few", "many"]
+)
+
+
+@FEW_OR_MANY
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
 def test_every_store_has_the_rows_of_the_database_whatever_is_killed(
     tmp_path: Path, kind: str, kills: Kills
+) -> None:
+    kill_and_compare(tmp_path, kind, kills)
+
+
+@FEW_OR_MANY
+def test_opensearch_has_the_rows_of_the_database_whatever_is_killed(
+    tmp_path: Path, kills: Kills
+) -> None:
+    with OpenSearch.running() as index:
+        kill_and_compare(tmp_path, "sqlite", kills, index)
+
+
+def kill_and_compare(
+    tmp_path: Path, kind: str, kills: Kills, index: OpenSearch | None = None
 ) -> None:
     folder, chance = tmp_path / "log", random.Random(SEED or 0)
     with contextlib.ExitStack() as stack:
@@ -83,8 +102,16 @@ def test_every_store_has_the_rows_of_the_database_whatever_is_killed(
         keeper = stack.enter_context(Postgresql.running())
         cache = stack.enter_context(Redis.running())
         rows = stack.enter_context(keeper.database())
-        places = Places(kind, shop.schema, rows.url, cache.url, str(tmp_path / "delta"))
-        servers = [server for server in (shop.server, keeper, cache) if server is not None]
+        places = Places(
+            kind,
+            shop.schema,
+            rows.url,
+            cache.url,
+            str(tmp_path / "delta"),
+            "" if index is None else index.url,
+        )
+        running = (shop.server, keeper, cache, index)
+        servers = [server for server in running if server is not None]
         kill_all(shop, places, servers, folder, kills, chance)
         with open_log(f"file:{folder}") as log:
             catch_up(shop, places, log)
@@ -115,6 +142,8 @@ def kill_all(
                 server.kill()
                 server.start()
         if number in last:
+            shop.load.join()
+            shop.load.start(60)  # a pipeline without changes reaches no points
             pipeline.wait(pipeline.points + chance.randrange(1, 8))
             pipeline.kill()
             pipeline = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +141,49 @@ def test_a_store_that_stays_down_is_given_up_after_some_time(
         with pytest.raises(StoreError, match="store memory: of view 'orders' is not") as given_up:
             running.caught_up()
         assert "headrace stores run" in given_up.value.hint
+
+
+def test_a_store_that_is_given_up_ends_no_wait_for_others(
+    log: hr.Log, writer: ViewWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers, "PATIENCE", 0)
+    down, later = MemoryStore(name="down"), MemoryStore(name="later")
+    down.shelf.down = True
+    writer.write(order(1))
+    first, second = thread(log, down), thread(log, later)
+    with Followers([first, second], CLOCK) as running:
+        first.start()
+        wait_until(lambda: first.status.state == "failing")
+        # The second one has not begun, so it does not show the change either.
+        monkeypatch.setattr(FollowerThread, "caught_up", property(lambda self: False))
+        assert not running.caught_up()
+        first.ask_to_stop()
+        first.join()
+
+
+def test_a_store_is_followed_though_its_state_cannot_be_noted(
+    log: hr.Log,
+    writer: ViewWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, full = MemoryStore(), True
+
+    def note_if_there_is_room(url: str, status: StoreStatus) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        note(url, status)
+
+    monkeypatch.setattr(followers, "note", note_if_there_is_room)
+    store.shelf.down = True
+    writer.write(order(1))
+    with following(log, store) as running:
+        wait_until(lambda: running.statuses()[0].state == "failing")
+        store.shelf.down = False
+        wait_until(running.caught_up)
+        assert caplog.text.count("No space left on device") == 1
+        full = False
+        wait_until(lambda: [status.lag for status in statuses(log, CLOCK.now())] == [0])
 
 
 def test_only_one_process_follows_a_store(log: hr.Log, writer: ViewWriter) -> None:

@@ -68,6 +68,16 @@ UNSOUND: dict[str, tuple[Any, str]] = {
         pa.StructArray.from_arrays([texts(pa.string(), [0, 2], b"a\xff")], ["x"]),
         "UTF8",
     ),
+    "text in a struct of a struct": (
+        pa.StructArray.from_arrays(
+            [pa.StructArray.from_arrays([texts(pa.string(), [0, 2], b"a\xff")], ["x"])], ["y"]
+        ),
+        "UTF8",
+    ),
+    "the second row of a struct": (
+        pa.StructArray.from_arrays([texts(pa.string(), [0, 1, 2, 3], b"a\xffb")], ["x"])[1:],
+        "UTF8",
+    ),
 }
 
 

@@ -415,8 +415,7 @@ class Capture(Closing):
         if prepared.bytes > self._limits.bytes and piece.count > 1:
             self._snapshots.shrink()
             return True
-        if 3 * prepared.bytes < self._limits.bytes:
-            self._snapshots.grow()
+        self._snapshots.grow(self._limits.bytes / max(1, prepared.bytes))
         self._tables.change(captured, replace(captured.state, snapshot=piece.snapshot))
         self._snapshots.written()
         at_last = at if piece.count else self.reached.at

@@ -252,7 +252,7 @@ class RowCopy(Closing):
     def held(self, topic: str, keys: pa.Array) -> set[str]:
         """The keys that the table of rows has, be it as deleted ones."""
         with self._db() as db:
-            return _held(db, self._tables[topic], keys.to_pylist())
+            return _held(db, self._tables[topic], keys)
 
     def has_place(self, topic: str, new: NewPage) -> bool:
         """True if rows can be kept as a page."""
@@ -421,9 +421,10 @@ class RowCopy(Closing):
         return {page_path(self.path, page.number) for page in pages}
 
 
-def _held(db: apsw.Connection, table: _Table, keys: Sequence[str]) -> set[str]:
+def _held(db: apsw.Connection, table: _Table, keys: Sequence[str] | pa.Array) -> set[str]:
     """The keys that the table of rows has, be it as deleted ones."""
     if not db.execute(f"SELECT 1 FROM {table.rows} LIMIT 1").fetchall():
         return set()
     sql = f"SELECT r.key FROM json_each(?) k JOIN {table.rows} r ON r.key = k.value"
-    return {str(key) for (key,) in db.execute(sql, (json.dumps(keys),))}
+    texts = keys.to_pylist() if isinstance(keys, pa.Array) else keys
+    return {str(key) for (key,) in db.execute(sql, (json.dumps(texts),))}

@@ -135,9 +135,10 @@ class Snapshots(Unwritten):
         self._most = self._rows = max(1, self._rows // 2)
         self._waiting = None
 
-    def grow(self) -> None:
-        """Read larger chunks: several of the last one would fit into a commit."""
-        self._rows = min(2 * self._rows, self._most)
+    def grow(self, room: float) -> None:
+        """Read larger chunks, up to two thirds of a commit that has room for so many of these."""
+        wanted = int(self._rows * min(room * 2 / 3, 2))
+        self._rows = min(max(self._rows, wanted), self._most)
 
     def piece(self, position: str | None) -> Piece | None:
         """The next piece at a position of the stream: a chunk, or rows that were not found."""
@@ -193,13 +194,14 @@ class Snapshots(Unwritten):
         """
         topic, chunk, keys = waiting.captured.topic.name, waiting.chunk, waiting.keys
         if chunk.values is not None and len(keys) and can_be_pages(waiting.table):
-            held = self._copy.held(topic, keys)
-            apart = pa.array(held | waiting.changed, pa.string())
-            new = pc.invert(pc.is_in(keys, value_set=apart))
-            page = NewPage(waiting.table, keys.filter(new), chunk.values.filter(new))
+            page, others = NewPage(waiting.table, keys, chunk.values), list[str]()
+            if apart := self._copy.held(topic, keys) | waiting.changed:
+                there = pc.is_in(keys, value_set=pa.array(apart, pa.string()))
+                new, others = pc.invert(there), keys.filter(there).to_pylist()
+                page = NewPage(waiting.table, keys.filter(new), chunk.values.filter(new))
             if len(page.keys) and self._copy.has_place(topic, page):
-                some = keys.filter(pc.invert(new)).to_pylist()
-                return page, {key: waiting.rows[key] for key in some if key not in waiting.changed}
+                alone = [key for key in others if key not in waiting.changed]
+                return page, {key: waiting.rows[key] for key in alone}
         return None, {key: row for key, row in waiting.rows.items() if key not in waiting.changed}
 
     def _sweep(self, captured: Captured, running: Snapshot) -> Piece:

@@ -48,7 +48,10 @@ def verify(
     *,
     changed: Annotated[
         bool,
-        typer.Option("--changed", help="Compare only rows changed since the last verification."),
+        typer.Option(
+            "--changed",
+            help="Compare only rows changed since the last time, or that differed then.",
+        ),
     ] = False,
     repair: Annotated[
         bool,

@@ -32,6 +32,10 @@ def _check(column: pa.Array) -> None:
         _check_bytes(texts)
         if not _is_ascii(texts):
             column.validate(full=True)
+    elif pa.types.is_struct(column.type):
+        column.validate()  # the lengths of its columns
+        for place in range(column.type.num_fields):
+            _check(column.field(place))
     else:
         column.validate(full=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +27,8 @@ _LATER = "headrace stores run MODULE:APP brings it up to date"
 _NOT_ALONE = "It goes on here when the other one ends"
 PATIENCE = 30 * SECOND
 """The time that a run until caught up waits for a store that is down."""
+
+_logger = logging.getLogger(__name__)
 
 
 class FollowerThread:
@@ -53,6 +56,7 @@ class FollowerThread:
         self.status = StoreStatus(app, view, store.address)
         self._noted = 0
         self._noted_position: StorePosition | None = None
+        self._can_note = True
         self._failures = 0
         self._thread = threading.Thread(
             target=self._run, name=f"headrace store {app}.{view} {store.address}", daemon=True
@@ -157,8 +161,20 @@ class FollowerThread:
         self.status = replace(self.status, state=state, position=position)
         moment = self._clock.monotonic()
         if now or (moment - self._noted >= _NOTE_EVERY and position != self._noted_position):
-            note(self._log.home, self.status)
-            self._noted, self._noted_position = moment, position
+            self._note(moment)
+
+    def _note(self, moment: int) -> None:
+        """Write the note. A full disk does not stop a store that is elsewhere."""
+        status = self.status
+        try:
+            note(self._log.home, status)
+        except OSError as error:
+            if self._can_note:  # said once
+                _logger.warning("The state of %s is not noted: %s", status.store, error)
+            self._can_note = False
+        else:
+            self._can_note = True
+            self._noted, self._noted_position = moment, status.position
 
 
 class Followers(Closing):

@@ -266,7 +266,8 @@ class StoreSuite:
         with store.live(view) as live:
             live.apply(changes_of(view, [order(2, 9)], [{"id": 1}], at=9))
             keys = pa.table({"id": pa.array([2, 1, 77, 3], view.columns.field("id").type)})
-            found = [row for batch in live.find(keys) for row in batch.to_pylist()]
+            parts = pa.concat_tables([keys.slice(0, 0), keys.slice(0, 1), keys.slice(1)])
+            found = [row for batch in live.find(parts) for row in batch.to_pylist()]
             assert sorted(found, key=lambda row: int(row["id"])) == [order(2, 9), order(3, 1)]
             assert list(live.find(keys.slice(0, 0))) == []
 
@@ -330,6 +331,10 @@ class StoreSuite:
             built.fill(parts_of(view, [{**key, "n": 1} for key in keys]), position_at(5))
             built.apply(changes_of(view, [{**key, "n": 2} for key in keys[::2]], keys[1::2], at=6))
             found = rows_of(built)
+            asked = pa.Table.from_pylist(keys).cast(pa.schema(list(columns)[:3]))
+            assert sum(map(len, built.find(asked))) == len(found)
+            # Other rows have a value of the one key and a value of the other.
+            assert sum(map(len, built.find(asked.take([0, 10])))) == 2
         assert len(found) == len(keys[::2])
         assert all({**key, "n": 2} in found for key in keys[::2])
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
 import numpy as np
 import pyarrow as pa
 
+from headrace.application.verify.marks import Mark, differing_in
 from headrace.application.verify.result import Write
 from headrace.application.verify.sides import (
     Side,
@@ -41,9 +41,6 @@ from headrace.store.sqlite.difference import Version, version_in
 from headrace.store.sqlite.stored import looking, stored_steps
 from headrace.store.sqlite.typed import parse_arrow
 
-Mark = Mapping[str, Any]
-"""The place in the log of a verification, as plain data."""
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -71,7 +68,10 @@ class Hop(ABC):
 
     @abstractmethod
     def changed_since(self, mark: Mark) -> pa.Table | None:
-        """The keys that have changed since a verification; None if the log cannot say."""
+        """The keys that have changed since a verification, and those that differed then.
+
+        None if the log cannot say, so that everything has to be compared.
+        """
 
     @abstractmethod
     def last_writes(self, keys: pa.Table) -> dict[int, Write]:
@@ -110,10 +110,12 @@ class LogHop(Hop):
     def changed_since(self, mark: Mark) -> pa.Table | None:
         if mark.get("id") != self._log.topic_ids([self._topic]).get(self._topic):
             return None
-        self._start = list(mark["offsets"])
         with self.cut() as cut:
             stop, schema = cut.mark["offsets"], cut.one.key_columns
-            return changed_between(self._log, self._topic, self._start, stop, schema)
+        if (known := differing_in(mark, schema)) is None:
+            return None
+        self._start = since(mark, known)
+        return changed_between(self._log, self._topic, mark["offsets"], stop, known)
 
     def last_writes(self, keys: pa.Table) -> dict[int, Write]:
         return last_writes(self._log, self._topic, keys)
@@ -174,8 +176,10 @@ class StoreHop(Hop):
         if mark.get("generation") != followed.generation:
             return None
         columns, key = followed.view.columns, followed.view.key
-        schema = pa.schema([columns.field(name) for name in key])
-        return changed_between(self._log, self._topic, mark["offsets"], self._ends(), schema)
+        known = differing_in(mark, pa.schema([columns.field(name) for name in key]))
+        if known is None:
+            return None
+        return changed_between(self._log, self._topic, mark["offsets"], self._ends(), known)
 
     def last_writes(self, keys: pa.Table) -> dict[int, Write]:
         return last_writes(self._log, self._topic, keys)
@@ -219,13 +223,21 @@ def _columns(version: Version) -> pa.Schema:
 
 
 def changed_between(
-    log: Log, topic: str, start: list[int], stop: list[int], schema: pa.Schema
+    log: Log, topic: str, start: list[int], stop: list[int], known: pa.Table
 ) -> pa.Table:
-    """The keys that changed between offsets of a topic, each once."""
-    found = [keys for _, keys in changed_keys(log, topic, start, stop, schema)]
-    keys = pa.concat_tables([schema.empty_table(), *found])
+    """Known keys, and those that changed between offsets of a topic, each once."""
+    found = [keys for _, keys in changed_keys(log, topic, start, stop, known.schema)]
+    keys = pa.concat_tables([known, *found])
     _, first = np.unique(row_hashes(keys), return_index=True)
     return keys.take(first)
+
+
+def since(mark: Mark, known: pa.Table) -> list[int] | None:
+    """The offsets from which a topic has all rows to compare again; None for its first ones.
+
+    The rows of known keys may be older than the mark.
+    """
+    return None if len(known) else list(mark["offsets"])
 
 
 def outbox_of(db: apsw.Connection, schema: str, topic: str) -> list[pa.Table]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.application.verify.hops import Cut, Hop, Mark, changed_between, last_writes
+from headrace.application.verify.hops import Cut, Hop, changed_between, last_writes, since
+from headrace.application.verify.marks import Mark, differing_in
 from headrace.application.verify.result import Write
 from headrace.application.verify.sides import Side, TopicSide, conformed, ends_of, moved_keys
 from headrace.cdc.contract import Row, Source, Table
@@ -75,13 +76,15 @@ class SourceHop(Hop):
     def changed_since(self, mark: Mark) -> pa.Table | None:
         if mark.get("id") != self._log.topic_ids([self._topic]).get(self._topic):
             return None
-        self._start = list(mark["offsets"])
         with self.captured.open() as source:
             table = self._table(source)
-            schema = self._columns(table)
-        keys = pa.schema([schema.field(name) for name in table.key])
+            columns = self._columns(table)
+        known = differing_in(mark, pa.schema([columns.field(name) for name in table.key]))
+        if known is None:
+            return None
+        self._start = since(mark, known)
         stop = ends_of(self._log, self._topic)
-        return changed_between(self._log, self._topic, self._start, stop, keys)
+        return changed_between(self._log, self._topic, mark["offsets"], stop, known)
 
     def last_writes(self, keys: pa.Table) -> dict[int, Write]:
         return last_writes(self._log, self._topic, keys)

@@ -20,6 +20,7 @@ from headrace.application.verify.attached import captured_by
 from headrace.application.verify.compare import KINDS, Compared, Suspects, compare, together
 from headrace.application.verify.differences import differences, of_diff
 from headrace.application.verify.hops import Cut, Hop, LogHop, StoreHop, copied_topic
+from headrace.application.verify.marks import with_differing
 from headrace.application.verify.patience import Patience
 from headrace.application.verify.repair import follow_if_nobody_does, publish_again
 from headrace.application.verify.result import Difference, HopResult, Verified, keep, last_of
@@ -139,9 +140,7 @@ class Verification(Closing):
                 view, keys = hop.view, self._differing
                 publish_again(self.log, self.app.name, view, hop.store, keys, self._clock)
             elif isinstance(hop, SourceHop):
-                return replace(
-                    result, hint=f"headrace cdc snapshot {hop.captured.prefix} {hop.table} mends it"
-                )
+                hop.captured.again(hop.table, self._clock)
             else:
                 view = hop if isinstance(hop, str) else hop.view
                 with self._rebuild(view) as building:
@@ -165,6 +164,7 @@ class Verification(Closing):
             error=again.error,
             hint=again.hint,
             commit=again.commit,
+            mark=with_differing(result.mark, self._differing),
         )
 
     # Hops
@@ -207,6 +207,7 @@ class Verification(Closing):
             if len(waiting) and not patience.goes_on(cut.mark):
                 break
         self._differing = found.keys
+        mark = with_differing(mark, found.keys)
         return self._result(hop, first, found, scope, len(waiting), commit, mark, rows)
 
     def _result(
@@ -305,7 +306,8 @@ def verify(
 
     Each view is compared with the changes of the table that it copies, or else with a
     recomputation, and with its stores. With `changed`, only rows are compared that have changed
-    since the last verification. The first `limit` rows of each hop that differ are returned.
+    since the last verification, or that differed then. The first `limit` rows of each hop that
+    differ are returned.
     """
     with Verification(app, log, limit=limit, spark=spark, settings=settings) as verification:
         names = [view] if view is not None else sorted(app.views)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import operator
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 import deltalake
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction
 from pyarrow import dataset
 
@@ -110,13 +113,32 @@ class DeltaVersion(StoreTable):
                 return
             yield from self._rows(table)
 
-    def _rows(self, table: deltalake.DeltaTable) -> Iterator[pa.RecordBatch]:
-        """The rows that are valid now."""
-        current = dataset.field(CURRENT) if self._history else None
+    def find(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        with self._place.errors():
+            table = self._place.open()
+            if table is not None:
+                yield from self._found(table, keys.select(list(self._view.key)))
+
+    def _rows(
+        self, table: deltalake.DeltaTable, keys: pa.Table | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that are valid now: all of them, or those with some keys and a few others."""
         rows = table.to_pyarrow_dataset()
-        for batch in rows.to_batches(filter=current, batch_size=_ROWS_AT_ONCE):
+        wanted = [dataset.field(CURRENT)] if self._history else []
+        if keys is not None:
+            wanted += _conditions(keys, rows.schema)
+        filter = functools.reduce(operator.and_, wanted) if wanted else None
+        for batch in rows.to_batches(filter=filter, batch_size=_ROWS_AT_ONCE):
             some = pa.Table.from_batches([batch]).select(self._view.columns.names)
             yield from some.cast(self._view.columns).to_batches()
+
+    def _found(self, table: deltalake.DeltaTable, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The rows that are valid now and have one of these keys."""
+        wanted = row_hashes(keys)
+        for batch in self._rows(table, keys):
+            there = np.isin(row_hashes(batch.select(keys.column_names)), wanted)
+            if there.any():
+                yield batch.filter(pa.array(there))
 
     @property
     def _what(self) -> str:
@@ -169,13 +191,8 @@ class DeltaVersion(StoreTable):
                 f"{self._what} keeps a history, and got changes without their times",
                 hint="Let headrace follow the view: hr.run, headrace run or headrace stores run",
             )
-        key = list(self._view.key)
-        touched = row_hashes(changes.steps.rows.select(key))
-        there = [
-            batch.filter(pa.array(np.isin(row_hashes(batch.select(key)), touched)))
-            for batch in self._rows(table)
-        ]
-        current = pa.Table.from_batches(there, schema=self._view.columns)
+        touched = self._found(table, changes.steps.rows.select(list(self._view.key)))
+        current = pa.Table.from_batches(touched, schema=self._view.columns)
         source = merged(changes.steps, current, self._view.key)
         if not source.num_rows:
             return
@@ -286,6 +303,15 @@ def _recorded(position: StorePosition, version: str | None) -> CommitProperties:
 
 def _transaction(generation: str) -> str:
     return f"headrace:{generation}"
+
+
+def _conditions(keys: pa.Table, columns: pa.Schema) -> Iterator[dataset.Expression]:
+    """Conditions that Arrow checks while it reads: every row with one of these keys meets them."""
+    for name in keys.column_names:
+        kind = columns.field(name).type
+        # To Arrow, 0.0 is not -0.0.
+        if not pa.types.is_floating(kind) and not pa.types.is_nested(kind):
+            yield dataset.field(name).isin(pc.unique(keys.column(name).cast(kind)))
 
 
 def _q(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from headrace.store.postgres.connection import Connection, translated
 from headrace.store.postgres.values import sql_type, to_batch, to_copy
 
 LIVE, BESIDE = "live", "beside"
-_STAGED, _GONE = "_headrace_staged", "_headrace_gone"
+_STAGED, _KEYS = "_headrace_staged", "_headrace_keys"
 _ROWS_AT_ONCE = 10_000
 
 
@@ -83,22 +83,26 @@ class PostgresTable(StoreTable):
             if reached is not None and changes.position.offset <= reached.offset:
                 return
             if changes.deleted.num_rows:
-                _copy(cursor, _GONE, changes.deleted)
-                self._delete(cursor, changes.deleted)
+                _copy(cursor, _KEYS, changes.deleted)
+                for same in _same_keys(changes.deleted):
+                    cursor.execute(f"DELETE FROM {self._table} t USING {_KEYS} d WHERE {same}")
             if changes.rows.num_rows:
                 _copy(cursor, _STAGED, changes.rows)
                 self._upsert(cursor)
             self._record(cursor, changes.position)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        yield from self._select("")
+        with translated(self._url), self._connection:
+            yield from self._select()
 
     def find(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-        names = list(self._place.view.key)
-        for row in keys.select(names).to_pylist():
-            known = [name for name in names if row[name] is not None]
-            where = [f"{quoted(n)} = %s" if n in known else f"{quoted(n)} IS NULL" for n in names]
-            yield from self._select(f"WHERE {' AND '.join(where)}", [row[name] for name in known])
+        wanted = keys.select(list(self._place.view.key))
+        with translated(self._url), self._connection:
+            with self._connection.cursor() as cursor:
+                self._stage(cursor)
+                _copy(cursor, _KEYS, wanted)
+            for same in _same_keys(wanted):
+                yield from self._select(f"JOIN {_KEYS} d ON {same}")
 
     def close(self) -> None:
         self._connection.close()
@@ -155,7 +159,7 @@ class PostgresTable(StoreTable):
             return
         view = self._place.view
         key = pa.schema([view.columns.field(name) for name in view.key])
-        for name, columns in ((_STAGED, view.columns), (_GONE, key)):
+        for name, columns in ((_STAGED, view.columns), (_KEYS, key)):
             listed = columns_of(columns)
             cursor.execute(f"CREATE TEMPORARY TABLE {name} ({listed}) ON COMMIT DELETE ROWS")
         self._connection.commit()
@@ -172,38 +176,38 @@ class PostgresTable(StoreTable):
             f"ON CONFLICT ({self._place.key}) {then}"
         )
 
-    def _delete(self, cursor: Any, deleted: pa.Table) -> None:
-        """Delete the staged keys, by an index also where values of the key are null."""
-        nulls = zip(*(column.is_null().to_pylist() for column in deleted.columns), strict=True)
-        for pattern in sorted(set(nulls)):
-            same = [
-                f"(d.{quoted(n)} IS NULL AND t.{quoted(n)} IS NULL)"
-                if null
-                else f"t.{quoted(n)} = d.{quoted(n)}"
-                for n, null in zip(deleted.column_names, pattern, strict=True)
-            ]
-            cursor.execute(
-                f"DELETE FROM {self._table} t USING {_GONE} d WHERE {' AND '.join(same)}"
-            )
-
-    def _select(self, where: str, values: Sequence[Any] = ()) -> Iterator[pa.RecordBatch]:
+    def _select(self, joined: str = "") -> Iterator[pa.RecordBatch]:
         columns = self._place.view.columns
-        listed = ", ".join(map(quoted, columns.names))
-        with translated(self._url), self._connection:
-            with self._connection.cursor() as cursor:
-                cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._table,))
-                if not cursor.fetchone()[0]:
-                    return
-            with self._connection.cursor("rows") as cursor:
-                cursor.itersize = _ROWS_AT_ONCE
-                cursor.execute(f"SELECT {listed} FROM {self._table} {where}", values or None)
-                while rows := list(itertools.islice(cursor, _ROWS_AT_ONCE)):
-                    yield to_batch(rows, columns)
+        listed = ", ".join(f"t.{quoted(name)}" for name in columns.names)
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._table,))
+            if not cursor.fetchone()[0]:
+                return
+        with self._connection.cursor("rows") as cursor:
+            cursor.itersize = _ROWS_AT_ONCE
+            cursor.execute(f"SELECT {listed} FROM {self._table} t {joined}")
+            while rows := list(itertools.islice(cursor, _ROWS_AT_ONCE)):
+                yield to_batch(rows, columns)
 
 
 def _copy(cursor: Any, table: str, rows: pa.Table) -> None:
     listed = ", ".join(map(quoted, rows.column_names))
     cursor.copy_expert(f"COPY {table} ({listed}) FROM STDIN (FORMAT csv)", to_copy(rows))
+
+
+def _same_keys(keys: pa.Table) -> Iterator[str]:
+    """Conditions under which a row has a staged key: together they match each key once.
+
+    PostgreSQL uses an index for `=` and `IS NULL`, and for nothing that does both.
+    """
+    nulls = zip(*(column.is_null().to_pylist() for column in keys.columns), strict=True)
+    for pattern in sorted(set(nulls)):
+        yield " AND ".join(
+            f"(d.{quoted(n)} IS NULL AND t.{quoted(n)} IS NULL)"
+            if null
+            else f"t.{quoted(n)} = d.{quoted(n)}"
+            for n, null in zip(keys.column_names, pattern, strict=True)
+        )
 
 
 def columns_of(columns: pa.Schema) -> str:

@@ -58,7 +58,9 @@ def to_copy(rows: pa.Table) -> io.BytesIO:
     table = pa.Table.from_arrays(columns, names=[str(place) for place in range(len(columns))])
     sink = io.BytesIO()
     options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
-    pyarrow.csv.write_csv(table, sink, options)
+    # Of a first chunk without rows Arrow writes kilobytes of zeros.
+    filled = [batch for batch in table.to_batches() if len(batch)]
+    pyarrow.csv.write_csv(pa.Table.from_batches(filled, table.schema), sink, options)
     sink.seek(0)
     return sink
 
