@@ -125,7 +125,7 @@ THEMES: dict[str, Theme] = {
         "[Test a pipeline](../../how-to/test-a-pipeline.md) shows them at work.",
         "headrace.testing.scripted_log headrace.testing.ScriptedLog headrace.testing.Results "
         "headrace.testing.crash_at headrace.testing.kill_at headrace.testing.Crash "
-        "headrace.testing.POINTS headrace.testing.REBUILD_POINTS headrace.testing.LANDING_POINTS "
+        "headrace.testing.POINTS headrace.testing.REBUILD_POINTS "
         "headrace.testing.meaning headrace.testing.events_of",
     ),
 }

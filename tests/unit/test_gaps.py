@@ -36,7 +36,7 @@ from tests.property.sinking import sink_all
 from tests.property.test_publishing import TYPES, declare
 
 MADE_AGAIN = "was deleted and created again"
-TAKEN_BACK = "were rolled back since"
+TAKEN_BACK = "on are gone: they were not synced"
 
 
 class Home:

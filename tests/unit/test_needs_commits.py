@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.application.doctor import examine
-from headrace.application.drain import drain
 from headrace.application.rebuild.rebuild import Rebuild
+from headrace.application.verify.verify import Verification
 from headrace.errors import Unsupported
 from headrace.log import Log
 from tests.conformance.limited import LimitedLog
@@ -43,11 +42,14 @@ def app() -> hr.App:
 @pytest.mark.parametrize(
     ("act", "lacking"),
     [
-        (examine, "COMMITS"),
-        (drain, "FRONTIERS"),
         (lambda app, log: Rebuild(app, "sales", log), "COMMITS"),
+        (Verification, "NUMBERED_APPENDS"),
+        (
+            lambda app, log: hr.wait_for(app, "sales", commit=1, timeout=MINUTE, log=log),
+            "NUMBERED_APPENDS",
+        ),
     ],
-    ids=["doctor", "drain", "rebuild"],
+    ids=["rebuild", "verify", "wait"],
 )
 def test_what_needs_commits_is_refused_without_them(
     app: hr.App, log: Log, act: Callable[[hr.App, Log], Any], lacking: str

@@ -51,17 +51,6 @@ def lacking(url: str, capability: Capability) -> Unsupported:
     )
 
 
-def require_embedded(url: str, command: str, instead: str) -> None:
-    """Raise `Unsupported` if a log is on Kafka, before anybody connects to it."""
-    if url.startswith("kafka:"):
-        raise Unsupported(
-            f"{command} needs an embedded log, and this one is on Kafka, which keeps no commits "
-            "and no frontiers",
-            hint=instead,
-            capability=Capability.COMMITS.name,
-        )
-
-
 class Log(Closing):
     """A durable, partitioned, replayable log of records.
 

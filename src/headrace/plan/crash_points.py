@@ -33,8 +33,5 @@ REBUILD_POINTS = (
 """In the order of a rebuild. While it builds, the points of its batches are reached as well."""
 
 
-"""In the order of a batch that is copied from a broker."""
-
-
 def nothing(point: str) -> None:
     """Do nothing at a point: the default outside of tests."""
