@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.errors import InvalidSetting, LeaseLost, QueueExists, QueueFull, UnknownQueue
+from headrace.errors import (
+    InvalidSetting,
+    LeaseLost,
+    MisusedHandle,
+    QueueExists,
+    QueueFull,
+    UnknownQueue,
+)
 from headrace.log.file.log import FileLog
+from headrace.log.queueing import Settled
 from headrace.queue import (
     Message,
     NewMessage,
+    Outcome,
     QueueSettings,
     Send,
     WorkQueue,
@@ -158,6 +167,43 @@ def test_a_lost_lease_does_not_keep_others_from_being_settled(
     with pytest.raises(LeaseLost):
         queue.accept(late, fine)
     assert outcomes(log) == [(1, "accepted")]
+
+
+def test_a_message_that_is_settled_twice_in_one_call_is_refused_and_nothing_is_settled(
+    log: FileLog,
+) -> None:
+    queue = queue_of(log, 2)
+    log.create_topic("results")
+    one, other = queue.take(2)
+    send = Send("results", "done")
+    for twice in (one.accepted(send), one.rejected("bad"), one.released()):
+        with pytest.raises(MisusedHandle, match=f"{one.id} has 2 settlements"):
+            queue.settle([one.accepted(send), other.accepted(), twice])
+    assert outcomes(log) == []
+    assert log.topic("results").records == 0
+    queue.accept(one, other)
+    assert queue.state().unfinished == 0
+
+
+def test_a_part_that_settles_a_message_twice_fails_its_commit(log: FileLog) -> None:
+    queue = queue_of(log, 1)
+    (message,) = queue.take()
+    settled = Settled(message.partition, message.offset, message.token, Outcome.ACCEPTED)
+    with pytest.raises(LeaseLost), log.producer() as producer, producer.transaction() as both:
+        both.attach(log.queues().settling(queue.row, [settled, settled]))
+    queue.accept(message)
+
+
+def test_a_worker_may_settle_a_stale_delivery_beside_the_later_one_that_it_has(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log, 1)
+    (stale,) = queue.take()
+    clock.advance(timedelta(seconds=30))
+    (fresh,) = queue.take()
+    assert queue.renew(stale, fresh) == [stale]
+    assert queue.settle([stale.rejected("slow"), fresh.accepted()]) == [stale]
+    assert outcomes(log) == [(0, "accepted")]
 
 
 def test_a_message_whose_leases_end_too_often_is_a_dead_letter(

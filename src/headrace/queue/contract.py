@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.closing import Closing
-from headrace.errors import InvalidRecord, LeaseLost, QueueExists, Unsupported
+from headrace.errors import InvalidRecord, LeaseLost, MisusedHandle, QueueExists, Unsupported
 from headrace.log.queueing import Outcome, QueueRow, QueueSettings, QueueState
 from headrace.log.record import Header
 from headrace.log.roles import Delivery
@@ -269,6 +270,18 @@ def lacks(name: str, capability: QueueCapability) -> Unsupported:
         hint="Use a queue on an embedded log (file:./data) if you need this",
         capability=capability.name,
     )
+
+
+def check_settled_once(settlements: Sequence[Settlement]) -> None:
+    """Raise if a delivery has two settlements in one call: they might contradict each other."""
+    deliveries = Counter((s.message.id, s.message.token) for s in settlements)
+    for (id, _), count in deliveries.items():
+        if count > 1:
+            raise MisusedHandle(
+                f"Message {id} has {count} settlements in one call, so nothing was settled",
+                hint="Settle each delivery once: accept, release or reject it",
+                id=id,
+            )
 
 
 def lease_lost(lost: Sequence[Message]) -> LeaseLost:

@@ -29,6 +29,7 @@ from headrace.queue.contract import (
     QueueCapability,
     Settlement,
     WorkQueue,
+    check_settled_once,
 )
 from headrace.queue.journal import journal_rows, letters
 from headrace.queue.putting import LOOK_AGAIN, all_headers, put_together, raw_batch
@@ -216,6 +217,7 @@ class LogQueue(WorkQueue):
     def _exchange(
         self, settlements: Sequence[Settlement], limit: int
     ) -> tuple[list[Message], list[Acquired]]:
+        check_settled_once(settlements)
         # At most once, messages were accepted before they were handed out.
         left = [s for s in settlements if s.sends or s.message.handle is not None]
         lost: list[Message] = []
@@ -228,9 +230,9 @@ class LogQueue(WorkQueue):
                         transaction.attach(part)
                 return lost, [] if part is None else part.acquired()
             except LeaseLost as error:
-                gone = set(error.details["places"])
-                lost += [s.message for s in left if _place(s) in gone]
-                left = [s for s in left if _place(s) not in gone]
+                gone = set(error.details["deliveries"])
+                lost += [s.message for s in left if _delivery(s) in gone]
+                left = [s for s in left if _delivery(s) not in gone]
         return lost, []
 
     def _attach(self, transaction: Transaction, settlements: Sequence[Settlement]) -> None:
@@ -261,9 +263,8 @@ class LogQueue(WorkQueue):
 
     def renew(self, *messages: Message) -> list[Message]:
         held = [message.handle for message in messages if message.handle is not None]
-        lost = self._queues.renew(self.row, held)
-        places = {(each.partition, each.offset) for each in lost}
-        return [m for m in messages if (m.partition, m.offset) in places]
+        lost = {(e.partition, e.offset, e.token) for e in self._queues.renew(self.row, held)}
+        return [m for m in messages if (m.partition, m.offset, m.token) in lost]
 
     def state(self) -> QueueState:
         return self._queues.state(self.row)
@@ -292,5 +293,6 @@ class _Done(Delivery):
         return True
 
 
-def _place(settlement: Settlement) -> tuple[int, int]:
-    return settlement.message.partition, settlement.message.offset
+def _delivery(settlement: Settlement) -> tuple[int, int, int]:
+    message = settlement.message
+    return message.partition, message.offset, message.token
