@@ -19,7 +19,13 @@ from headrace.errors import (
     UnknownQueue,
 )
 from headrace.log.file.log import FileLog
-from headrace.log.queueing import Settled
+from headrace.log.queueing import (
+    DUE_HEADER,
+    HIGHEST_PRIORITY,
+    LONGEST_DELAY,
+    PRIORITY_HEADER,
+    Settled,
+)
 from headrace.queue import (
     Message,
     NewMessage,
@@ -245,6 +251,48 @@ def test_a_higher_priority_is_handed_out_first(log: FileLog) -> None:
     assert texts(queue.take(2)) == ["urgent", "4"]
 
 
+@pytest.mark.parametrize("header", [PRIORITY_HEADER, DUE_HEADER])
+@pytest.mark.parametrize("value", [b"--5", b"9" * 19, b"-" + b"9" * 40, b"high", b"", b"\xb2"])
+def test_a_header_that_is_no_number_holds_up_nothing(
+    log: FileLog, header: str, value: bytes
+) -> None:
+    queue = queue_of(log, priorities=True)
+    queue.put("odd", headers=[(header, value)])
+    queue.put("fine", priority=1)
+    assert texts(queue.take(2)) == ["fine", "odd"]
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"priority": 10**20},
+        {"priority": -(10**20)},
+        {"delay": timedelta.max},
+        {"delay": timedelta(seconds=-1)},
+    ],
+)
+def test_an_impossible_message_is_refused_and_not_put(
+    log: FileLog, impossible: dict[str, Any]
+) -> None:
+    queue = queue_of(log, priorities=True)
+    with pytest.raises(InvalidSetting):
+        queue.put("odd", **impossible)
+    queue.put("last", priority=-HIGHEST_PRIORITY)
+    queue.put("first", priority=HIGHEST_PRIORITY)
+    queue.put("later", delay=LONGEST_DELAY)
+    assert texts(queue.take(5)) == ["first", "last"]
+    assert queue.state().unfinished == 3
+
+
+def test_a_message_cannot_be_released_for_longer_than_there_are_times(log: FileLog) -> None:
+    queue = queue_of(log, 1)
+    (message,) = queue.take()
+    with pytest.raises(InvalidSetting, match="cannot wait"):
+        queue.release(message, delay=timedelta.max)
+    queue.release(message, delay=LONGEST_DELAY)
+    assert queue.state().delayed == 1
+
+
 def test_an_ordered_queue_hands_out_one_message_of_a_key_at_a_time(
     log: FileLog, clock: VirtualClock
 ) -> None:
@@ -354,6 +402,9 @@ def test_a_topic_that_is_deleted_takes_its_queues_along(log: FileLog) -> None:
         {"overflow": "explode"},
         {"max_deliveries": 0},
         {"lease": timedelta(days=2)},
+        {"key_rate": 1e-30},
+        {"key_rate": float("nan")},
+        {"key_rate": float("inf")},
         {"ordered": True, "key_concurrency": 2},
         {"ordered": True, "priorities": True},
     ],

@@ -134,6 +134,12 @@ def test_a_handler_that_settles_another_message_fails_its_own(log: Log) -> None:
     assert f"settled message {seen[0].id}" in str(letter["reason"])
 
 
+def test_an_impossible_delay_fails_its_message_and_not_the_worker(log: Log) -> None:
+    queue = queue_of(log, 1)
+    report = work(queue, lambda message: message.released(timedelta.max), until_empty=True)
+    assert report.rejected == 1
+
+
 def test_long_work_has_its_lease_renewed(log: Log) -> None:
     queue = queue_of(log, 1, QueueSettings(lease=timedelta(seconds=9)))
     queues = log.queues()

@@ -30,6 +30,10 @@ OVERFLOW = ("block", "refuse", "drop")
 DELIVERY = ("at-least-once", "at-most-once")
 
 LONGEST_LEASE = timedelta(hours=12)
+LONGEST_DELAY = timedelta(days=36_500)
+HIGHEST_PRIORITY = 1_000_000_000
+RATES = (1e-8, 1e6)
+"""The lowest and the highest messages per second of a key."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,11 @@ class QueueSettings:
                 raise InvalidSetting(
                     f"{name} cannot be {getattr(self, name)}", hint=f"At most {LONGEST_LEASE}"
                 )
+        if self.key_rate is not None and not RATES[0] <= self.key_rate <= RATES[1]:
+            raise InvalidSetting(
+                f"key_rate cannot be {self.key_rate}",
+                hint=f"Choose a number from {RATES[0]} to {RATES[1]:.0f} per second",
+            )
         if self.ordered and self.key_concurrency not in (None, 1):
             raise InvalidSetting(
                 f"An ordered queue cannot hand out {self.key_concurrency} messages of a key",

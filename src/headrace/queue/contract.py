@@ -18,8 +18,22 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.closing import Closing
-from headrace.errors import InvalidRecord, LeaseLost, MisusedHandle, QueueExists, Unsupported
-from headrace.log.queueing import Outcome, QueueRow, QueueSettings, QueueState
+from headrace.errors import (
+    InvalidRecord,
+    InvalidSetting,
+    LeaseLost,
+    MisusedHandle,
+    QueueExists,
+    Unsupported,
+)
+from headrace.log.queueing import (
+    HIGHEST_PRIORITY,
+    LONGEST_DELAY,
+    Outcome,
+    QueueRow,
+    QueueSettings,
+    QueueState,
+)
 from headrace.log.record import Header
 from headrace.log.roles import Delivery
 
@@ -59,6 +73,15 @@ class NewMessage:
     headers: tuple[Header, ...] = ()
     priority: int = 0
     delay: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if not -HIGHEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:
+            raise InvalidSetting(
+                f"A message cannot have the priority {self.priority}",
+                hint=f"Use -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}",
+            )
+        if self.delay is not None:
+            _check_delay(self.delay)
 
     @property
     def raw_key(self) -> bytes | None:
@@ -148,6 +171,16 @@ class Settlement:
     reason: str = ""
     delay: timedelta = timedelta(0)
     counted: bool = True
+
+    def __post_init__(self) -> None:
+        _check_delay(self.delay)
+
+
+def _check_delay(delay: timedelta) -> None:
+    if not timedelta(0) <= delay <= LONGEST_DELAY:
+        raise InvalidSetting(
+            f"A message cannot wait for {delay}", hint=f"Use 0 to {LONGEST_DELAY.days} days"
+        )
 
 
 class WorkQueue(Closing):

@@ -6,6 +6,7 @@ is read before the write lock is taken; the lock's holder checks that nobody was
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,9 @@ MOST = 10_000
 _PAGE = 64
 _KEPT = 256
 _KEPT_BYTES = 64 << 20
+
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+"""A whole number of 64 bits."""
 
 _INSERT = (
     "INSERT INTO message (queue, partition, offset, number, rank, key, state, due) "
@@ -232,7 +236,8 @@ def _plain(key: Any) -> Any:
 
 
 def _numbers(batch: Batch, header: str) -> dict[int, int]:
-    """The values of a header that are whole numbers, by the row's index."""
+    """The values of a header by the row's index. One that is no whole number is ignored: any
+    producer may have written it."""
     if not batch.raw:
         return {}
     lists = batch.data.column("headers")
@@ -245,5 +250,5 @@ def _numbers(batch: Batch, header: str) -> dict[int, int]:
     return {
         row: int(value)
         for row, value in zip(parents.filter(mine).to_pylist(), values, strict=True)
-        if value is not None and value.lstrip(b"-").isdigit()
+        if value is not None and _NUMBER.fullmatch(value)
     }
