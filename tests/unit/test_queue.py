@@ -18,7 +18,9 @@ from headrace.errors import (
     QueueFull,
     UnknownQueue,
 )
+from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
+from headrace.log.file.queue.index import Index, Unread
 from headrace.log.queueing import (
     DUE_HEADER,
     HIGHEST_PRIORITY,
@@ -73,6 +75,16 @@ def test_messages_are_handed_out_in_order_and_each_to_one_worker(log: FileLog) -
     assert texts(other.take(2)) == ["2", "3"]
     assert texts(one.take(2)) == ["4"]
     assert one.take(2) == []
+
+
+def test_a_message_is_seen_on_a_disk_with_one_connection(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.exclusive = True
+    with FileLog(tmp_path / "log", disk=disk) as log:
+        queue = queue_of(log)
+        assert queue.take() == []
+        queue.put("0")
+        assert texts(queue.take()) == ["0"]
 
 
 def test_an_accepted_message_is_gone_and_its_sends_are_in_the_same_commit(log: FileLog) -> None:
@@ -249,6 +261,59 @@ def test_a_higher_priority_is_handed_out_first(log: FileLog) -> None:
     assert texts(queue.take(3)) == ["2", "5", "1"]
     queue.put("urgent", priority=9)
     assert texts(queue.take(2)) == ["urgent", "4"]
+
+
+@pytest.fixture
+def busy(log: FileLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A producer that puts a message whenever a worker has looked, up to 50; the looks so far."""
+    looks: list[int] = []
+    look = Index.unread
+
+    def unread(index: Index, *given: Any) -> list[Unread]:
+        found = look(index, *given)
+        looks.append(len(looks))
+        if len(looks) <= 50:
+            open_queue(log, "work").put(f"new {len(looks)}")
+        return found
+
+    monkeypatch.setattr(Index, "unread", unread)
+    return looks
+
+
+def test_priorities_wait_for_no_message_that_is_put_after_the_look(
+    log: FileLog, busy: list[int]
+) -> None:
+    queue = queue_of(log, priorities=True)
+    queue.put_many([NewMessage("low"), NewMessage("high", priority=1)])
+    (high,) = queue.take()
+    assert (high.text, len(busy)) == ("high", 1)
+    _, (low,) = queue.exchange([high.accepted()], 1)
+    assert (low.text, len(busy)) == ("low", 2)
+
+
+@pytest.mark.parametrize("delay", [None, timedelta(hours=1)])
+def test_a_backlog_is_looked_at_in_turns_while_there_is_time(
+    log: FileLog, monkeypatch: pytest.MonkeyPatch, delay: timedelta | None
+) -> None:
+    monkeypatch.setattr("headrace.log.file.queue.index.LEAST", 10)
+    monkeypatch.setattr("headrace.log.file.queue.index.MOST", 10)
+    queue = queue_of(log, priorities=True)
+    queue.put_many(NewMessage(str(n), delay=delay) for n in range(100))
+    queue.put("urgent", priority=9)
+    assert queue.take() == []
+    assert queue.state().unread == 91
+    assert texts(queue.take(timeout=timedelta(minutes=1))) == ["urgent"]
+
+
+def test_producers_that_are_faster_than_the_looks_hold_up_no_priority(
+    log: FileLog, busy: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.file.queue.index.MOST", 1)
+    queue = queue_of(log, priorities=True)
+    for number in range(3):
+        queue.put(str(number))
+    assert texts(queue.take(timeout=timedelta(minutes=1))) == ["0"]
+    assert len(busy) <= 5
 
 
 @pytest.mark.parametrize("header", [PRIORITY_HEADER, DUE_HEADER])

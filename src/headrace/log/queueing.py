@@ -57,7 +57,7 @@ class QueueSettings:
     key_rate: float | None = None
     """At most this many messages of a key are handed out per second, evenly spaced."""
     priorities: bool = False
-    """Hand out messages of a higher priority first."""
+    """Hand out messages of a higher priority first. All that wait are looked at before that."""
     max_messages: int | None = None
     """The bound of the queue: messages that are not finished."""
     overflow: str = "block"
@@ -313,7 +313,11 @@ class Queues(ABC):
 
     @abstractmethod
     def acquire(self, queue: QueueRow, limit: int, worker: str) -> list[Acquired]:
-        """Hand out up to `limit` messages, in order."""
+        """Hand out up to `limit` messages, in order.
+
+        Thousands of messages that nobody has looked at are looked at in one call. None is handed
+        out if more are to be looked at first.
+        """
 
     @abstractmethod
     def acquiring(self, queue: QueueRow, limit: int, worker: str) -> Acquiring:

@@ -29,7 +29,8 @@ from headrace.log.record import Batch, Record
 LEAST = 1_000
 """Messages that are indexed at once, if there are as many."""
 MOST = 10_000
-"""The most of one commit that are indexed at once."""
+"""The most of one commit that are indexed at once, and what is indexed at once with priorities:
+there, all that wait are indexed before the first is handed out."""
 
 _PAGE = 64
 _KEPT = 256
@@ -163,7 +164,7 @@ class Index:
              if known is None or chunk.number <= known),
             key=lambda found: found[:2],
         )  # fmt: skip
-        room = max(wanted, LEAST)
+        room = max(wanted, MOST if queue.settings.priorities else LEAST)
         found: dict[int, list[tuple[int, int, int, Any, int | None]]] = {}
         starts = {partition: (indexed, start) for partition, indexed, start in places}
         ends: dict[int, int] = {}

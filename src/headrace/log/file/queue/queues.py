@@ -23,6 +23,7 @@ from headrace.log.file.queue.rows import (
     all_queues,
     find_queue,
     forget_queue,
+    places,
     queue_by_id,
     unfinished,
 )
@@ -49,6 +50,7 @@ class _Look:
 
     queue: QueueRow
     topic: TopicRow
+    ends: Mapping[int, int]
     unread: Sequence[Unread]
     work: bool
 
@@ -63,6 +65,9 @@ class FileQueues(Queues):
         self._reader = reader
         self._chunks = Chunks(reader)
         self._index = Index(catalog, reader, self._chunks)
+        self._goals: dict[int, Mapping[int, int]] = {}
+        """Offsets by partition, up to which the messages of a queue with priorities get their rows
+        before any is handed out: where the topic ended at the first look."""
 
     def close(self) -> None:
         self._reader.close()
@@ -131,14 +136,12 @@ class FileQueues(Queues):
         return self._acquire(queue, limit, "put", lowest=True)
 
     def _acquire(self, queue: QueueRow, limit: int, worker: str, *, lowest: bool) -> list[Acquired]:
-        while True:
-            look = self._look(queue, limit)
-            if not look.unread and not look.work:
-                return []
-            with self._catalog.writing() as db:
-                token, picked = self._hand_out(db, look, limit, worker, lowest=lowest)
-            if picked or not look.unread:
-                return self._with_records(look.topic, token, picked)
+        look = self._look(queue, limit)
+        if not look.unread and not look.work:
+            return []
+        with self._catalog.writing() as db:
+            token, picked = self._hand_out(db, look, limit, worker, lowest=lowest)
+        return self._with_records(look.topic, token, picked)
 
     def acquiring(self, queue: QueueRow, limit: int, worker: str) -> Acquiring:
         look = self._look(queue, limit)
@@ -156,6 +159,7 @@ class FileQueues(Queues):
                 topic = find_topic(db, queue.topic)
                 ready = _count(db, queue, READY, limit)
                 _, unread = unfinished(db, queue.id)
+                goal = places(db, queue.id) if queue.settings.priorities else []
                 sql = "SELECT count(*) FROM queue_partition WHERE queue = ?"
                 grown = (topic.topic.partitions,) != one(db, sql, queue.id)
                 work = ready > 0 or leases.may_have_work(db, queue, now)
@@ -165,7 +169,7 @@ class FileQueues(Queues):
             more = []
             if unread and (ready < limit or queue.settings.priorities):
                 more = self._index.unread(queue, topic, limit)
-            return _Look(queue, topic, more, work)
+            return _Look(queue, topic, {p: end for p, _, end in goal}, more, work)
 
     def _hand_out(
         self, db: apsw.Connection, look: _Look, limit: int, worker: str, *, lowest: bool = False
@@ -174,8 +178,11 @@ class FileQueues(Queues):
         queue = queue_by_id(db, look.queue)
         self._index.add(db, queue, look.unread, now)
         leases.wake(db, queue, now)
-        if queue.settings.priorities and unfinished(db, queue.id)[1]:
-            return 0, []  # a message of a higher priority may come later
+        if queue.settings.priorities:
+            goal = self._goals.setdefault(queue.id, look.ends)
+            if any(start < goal.get(p, 0) for p, start, _ in places(db, queue.id)):
+                return 0, []  # a message of a higher priority may be among the rest
+            self._goals.pop(queue.id, None)
         return leases.acquire(db, queue, limit, worker, now, lowest=lowest)
 
     def _with_records(
