@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from headrace.clock import VirtualClock
 from headrace.log import EARLIEST, Commit, Offset, Time
 from headrace.log.file.log import FileLog
-from headrace.queue import NewMessage, create_queue, purge, redrive, seek, state_at
+from headrace.queue import NewMessage, create_queue, operations, purge, redrive, seek, state_at
 from tests.unit.test_queue import clock, log, outcomes, queue_of, texts
 
 __all__ = ["clock", "log"]
@@ -34,6 +35,26 @@ def test_dead_letters_are_redriven_by_reason_and_as_of_a_time(
     assert redrive(queue) == 1
     assert redrive(queue) == 0
     assert outcomes(log)[-3:] == [(1, "redriven"), (0, "redriven"), (2, "redriven")]
+
+
+def test_a_redrive_leaves_letters_that_are_dead_again_meanwhile(
+    log: FileLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(log, 5)
+    queue.reject(*queue.take(5))
+    commit = operations._commit_with
+    times = []
+
+    def and_reject(*given: Any) -> None:
+        commit(*given)
+        times.append(1)
+        if len(times) < 20:
+            queue.reject(*queue.take(5))
+
+    monkeypatch.setattr(operations, "_commit_with", and_reject)
+    monkeypatch.setattr(operations, "_AT_ONCE", 2)
+    assert redrive(queue) == 5
+    assert (len(times), queue.state().dead) == (3, 5)
 
 
 def test_a_redriven_message_of_an_ordered_queue_takes_its_place_in_the_line(log: FileLog) -> None:

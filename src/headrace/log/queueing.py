@@ -352,8 +352,14 @@ class Queues(ABC):
         """The acquired messages, those whose lease ends first at first."""
 
     @abstractmethod
-    def dead(self, queue: QueueRow, reason: str | None, upto: int | None) -> list[DeadMessage]:
-        """Dead letters, by a part of their reason, up to a commit."""
+    def dead(
+        self,
+        queue: QueueRow,
+        reason: str | None = None,
+        upto: int | None = None,
+        limit: int | None = None,
+    ) -> list[DeadMessage]:
+        """The oldest dead letters, by a part of their reason, up to a commit."""
 
     @abstractmethod
     def redriving(self, queue: QueueRow, dead: Sequence[DeadMessage]) -> CommitPart:

@@ -288,7 +288,13 @@ class FileQueues(Queues):
                 )
             ]
 
-    def dead(self, queue: QueueRow, reason: str | None, upto: int | None) -> list[DeadMessage]:
+    def dead(
+        self,
+        queue: QueueRow,
+        reason: str | None = None,
+        upto: int | None = None,
+        limit: int | None = None,
+    ) -> list[DeadMessage]:
         with self._catalog.reading() as db:
             return [
                 DeadMessage(*row)
@@ -296,10 +302,11 @@ class FileQueues(Queues):
                     db,
                     "SELECT partition, offset, reason, deliveries, died FROM dead_message "
                     "WHERE queue = ?1 AND (?2 IS NULL OR instr(reason, ?2)) "
-                    "AND (?3 IS NULL OR died <= ?3) ORDER BY died, partition, offset",
+                    "AND (?3 IS NULL OR died <= ?3) ORDER BY died, partition, offset LIMIT ?4",
                     queue.id,
                     reason,
                     upto,
+                    -1 if limit is None else limit,
                 )
             ]
 
