@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.clock import VirtualClock
+from headrace.errors import QueueFull
 from headrace.log import EARLIEST, Commit, Offset, Time
 from headrace.log.file.log import FileLog
 from headrace.queue import NewMessage, create_queue, operations, purge, redrive, seek, state_at
@@ -76,6 +77,32 @@ def test_a_purged_queue_is_empty_and_its_workers_have_lost_their_leases(log: Fil
     assert queue.renew(held) == [held]
     queue.put("new")
     assert texts(queue.take(3)) == ["new"]
+
+
+def test_a_queue_counts_seeks_and_purges_partitions_that_are_added(log: FileLog) -> None:
+    queue = queue_of(log, max_messages=100)
+    log.alter_topic("work", partitions=4)
+    queue.put_many(NewMessage(str(n), key=str(n)) for n in range(13))
+    assert queue.state().unfinished == state_at(queue, Commit(log.head())).waiting == 13
+    with pytest.raises(QueueFull, match="13 unfinished"):
+        queue.put_many([NewMessage("more")] * 88, timeout=timedelta(0))
+    assert purge(queue) == 13
+    assert queue.take(20) == []
+    assert queue.state().unfinished == state_at(queue, Commit(log.head())).waiting == 0
+    seek(queue, EARLIEST)
+    assert len(queue.take(20)) == 13
+
+
+def test_retention_keeps_messages_of_partitions_that_are_added(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log)
+    log.alter_topic("work", settings={"retention": "1h", "segment_age": "1m"}, partitions=2)
+    with log.producer() as producer:
+        producer.send("work", "added", partition=1)
+    clock.advance(timedelta(days=1))
+    log.upkeep("work")
+    assert texts(queue.take()) == ["added"]
 
 
 def test_a_queue_that_is_sought_back_plays_its_history_again(log: FileLog) -> None:

@@ -152,24 +152,18 @@ class FileQueues(Queues):
 
     def _look(self, queue: QueueRow, limit: int) -> _Look:
         """Look for work, and read messages that have no row yet if too few with one are ready."""
-        while True:
-            now = self._now()
-            with self._catalog.reading() as db:
-                queue = queue_by_id(db, queue)
-                topic = find_topic(db, queue.topic)
-                ready = _count(db, queue, READY, limit)
-                _, unread = unfinished(db, queue.id)
-                goal = places(db, queue.id) if queue.settings.priorities else []
-                sql = "SELECT count(*) FROM queue_partition WHERE queue = ?"
-                grown = (topic.topic.partitions,) != one(db, sql, queue.id)
-                work = ready > 0 or leases.may_have_work(db, queue, now)
-            if grown:
-                self._add_partitions(queue, topic)
-                continue
-            more = []
-            if unread and (ready < limit or queue.settings.priorities):
-                more = self._index.unread(queue, topic, limit)
-            return _Look(queue, topic, {p: end for p, _, end in goal}, more, work)
+        now = self._now()
+        with self._catalog.reading() as db:
+            queue = queue_by_id(db, queue)
+            topic = find_topic(db, queue.topic)
+            ready = _count(db, queue, READY, limit)
+            _, unread = unfinished(db, queue.id)
+            goal = places(db, queue.id) if queue.settings.priorities else []
+            work = ready > 0 or leases.may_have_work(db, queue, now)
+        more = []
+        if unread and (ready < limit or queue.settings.priorities):
+            more = self._index.unread(queue, topic, limit)
+        return _Look(queue, topic, {p: end for p, _, end in goal}, more, work)
 
     def _hand_out(
         self, db: apsw.Connection, look: _Look, limit: int, worker: str, *, lowest: bool = False
@@ -199,15 +193,6 @@ class FileQueues(Queues):
             Acquired(partition, offset, token, deliveries, -rank, records.get((partition, offset)))
             for partition, offset, deliveries, rank in picked
         ]
-
-    def _add_partitions(self, queue: QueueRow, topic: TopicRow) -> None:
-        """Follow a topic that has got more partitions."""
-        with self._catalog.writing() as db:
-            db.execute(
-                "INSERT OR IGNORE INTO queue_partition SELECT ?, partition, 0 FROM partition "
-                "WHERE topic = ?",
-                (queue.id, topic.id),
-            )
 
     def changes(self) -> int:
         return self._catalog.changes()

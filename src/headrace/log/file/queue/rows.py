@@ -106,6 +106,14 @@ def change_held(db: apsw.Connection, queue: int, by: int) -> None:
     db.execute("UPDATE queue SET held = held + ? WHERE id = ?", (by, queue))
 
 
+def extend_queues(db: apsw.Connection, topic: int, start: int, stop: int) -> None:
+    """Let the queues over a topic follow it into partitions that are added."""
+    db.executemany(
+        "INSERT INTO queue_partition SELECT id, ?, 0 FROM queue WHERE topic = ?",
+        ((partition, topic) for partition in range(start, stop)),
+    )
+
+
 def forget_queue(db: apsw.Connection, queue: int) -> None:
     """Delete a queue's state."""
     for table in ("queue_partition", "message", "queue_key", "dead_message"):
