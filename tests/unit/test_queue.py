@@ -63,9 +63,9 @@ def texts(messages: list[Message]) -> list[str]:
     return [message.text for message in messages]
 
 
-def outcomes(log: FileLog) -> list[tuple[int, str]]:
+def outcomes(log: FileLog, but: str = "created") -> list[tuple[int, str]]:
     rows = [row for batch in log.read("work.journal") for row in batch.data.to_pylist()]
-    return [(row["offset"], row["outcome"]) for row in rows if row["outcome"] != "created"]
+    return [(row["offset"], row["outcome"]) for row in rows if row["outcome"] != but]
 
 
 def test_messages_are_handed_out_in_order_and_each_to_one_worker(log: FileLog) -> None:

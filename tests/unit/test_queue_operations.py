@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.errors import QueueFull
-from headrace.log import EARLIEST, Commit, Offset, Time
+from headrace.errors import QueueExists, QueueFull
+from headrace.log import EARLIEST, LATEST, Commit, Offset, Time
 from headrace.log.file.log import FileLog
+from headrace.log.file.queue.queues import FileQueues
 from headrace.queue import NewMessage, create_queue, operations, purge, redrive, seek, state_at
 from tests.unit.test_queue import clock, log, outcomes, queue_of, texts
 
@@ -145,6 +146,18 @@ def test_the_state_of_a_queue_can_be_asked_for_at_any_past_commit(
     assert {commit: (past.waiting, past.dead) for commit, past in past.items()} == seen
     by_time = {commit: state_at(queue, Time(log.commit_time(commit) + 1)) for commit in seen}
     assert {commit: (past.waiting, past.dead) for commit, past in by_time.items()} == seen
+
+
+def test_who_comes_second_with_a_queues_name_changes_nothing(
+    log: FileLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(log, 3)
+    queue.accept(*queue.take(2))
+    monkeypatch.setattr(FileQueues, "all", lambda queues: [])  # as if both had looked at once
+    with pytest.raises(QueueExists):
+        create_queue(log, "work", start=LATEST)
+    assert outcomes(log, but="") == [(0, "created"), (0, "accepted"), (1, "accepted")]
+    assert state_at(queue, Commit(log.head())).waiting == queue.state().unfinished == 1
 
 
 def test_a_queue_that_began_late_counts_from_there(log: FileLog) -> None:

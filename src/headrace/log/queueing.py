@@ -290,10 +290,10 @@ class Queues(ABC):
     """The log's clock."""
 
     @abstractmethod
-    def create(
+    def creating(
         self, name: str, topic: str, settings: QueueSettings, offsets: Mapping[int, int]
-    ) -> QueueRow:
-        """Create a queue over an existing topic that begins at these offsets, by partition."""
+    ) -> CommitPart:
+        """A part that creates a queue over an existing topic, from these offsets by partition."""
 
     @abstractmethod
     def alter(self, name: str, settings: QueueSettings) -> QueueRow:

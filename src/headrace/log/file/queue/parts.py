@@ -24,7 +24,14 @@ from headrace.log.file.queue.rows import (
     queue_by_id,
     unfinished,
 )
-from headrace.log.queueing import Acquired, Acquiring, DeadMessage, Outcome, QueueRow, Settled
+from headrace.log.queueing import (
+    Acquired,
+    Acquiring,
+    DeadMessage,
+    Outcome,
+    QueueRow,
+    Settled,
+)
 from headrace.log.state import Ack
 
 HandOut = Callable[[apsw.Connection], tuple[int, Sequence[Picked]]]

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import apsw
 
 from headrace.clock import Clock
-from headrace.errors import InvalidSetting, QueueExists
+from headrace.errors import InvalidSetting
 from headrace.log.declared import TopicRow, check_name
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.queue import leases
+from headrace.log.file.queue.declaring import Creating, check_topic
 from headrace.log.file.queue.index import Chunks, Index, Unread
 from headrace.log.file.queue.parts import Handing, Redriving, Room, Seeking, Settling
 from headrace.log.file.queue.rows import (
@@ -74,34 +75,15 @@ class FileQueues(Queues):
 
     # Declaring
 
-    def create(
+    def creating(
         self, name: str, topic: str, settings: QueueSettings, offsets: Mapping[int, int]
-    ) -> QueueRow:
-        check_name(name, "queue")
-        with self._catalog.writing(synced=True) as db:
-            if one(db, "SELECT 1 FROM queue WHERE name = ?", name):
-                raise QueueExists(
-                    f"Queue {name!r} already exists",
-                    hint=f"'headrace queue show {name}' shows it; take another name, or use it",
-                    queue=name,
-                )
-            row = find_topic(db, topic)
-            _check_topic(row, settings)
-            db.execute(
-                "INSERT INTO queue (name, topic, settings, boot) VALUES (?, ?, ?, ?)",
-                (name, row.id, json.dumps(settings.to_text()), self._boot),
-            )
-            queue = db.last_insert_rowid()
-            db.executemany(
-                "INSERT INTO queue_partition VALUES (?, ?, ?)",
-                [(queue, p, offset) for p, offset in offsets.items()],
-            )
-            return find_queue(db, name)
+    ) -> CommitPart:
+        return Creating(check_name(name, "queue"), topic, settings, offsets, self._boot)
 
     def alter(self, name: str, settings: QueueSettings) -> QueueRow:
         with self._catalog.writing(synced=True) as db:
             row = find_queue(db, name)
-            _check_topic(find_topic(db, row.topic), settings)
+            check_topic(find_topic(db, row.topic), settings)
             old = row.settings
             rows = any(unfinished(db, row.id))
             if rows and (old.by_key, old.per_key) != (settings.by_key, settings.per_key):
@@ -307,16 +289,3 @@ def _count(db: apsw.Connection, queue: QueueRow, state: int, limit: int = -1) ->
     )
     found = one(db, sql, queue.id, limit)
     return int(found[0]) if found else 0
-
-
-def _check_topic(topic: TopicRow, settings: QueueSettings) -> None:
-    if topic.topic.settings.compacts:
-        raise InvalidSetting(
-            f"Topic {topic.name!r} is compacted, which would remove messages that wait",
-            hint="Use a topic with cleanup=delete",
-        )
-    if settings.by_key and topic.columns is not None and topic.topic.key is None:
-        raise InvalidSetting(
-            f"Topic {topic.name!r} has no key, so a queue over it has no order or limits per key",
-            hint="Declare the topic's key, or leave out ordered, key_concurrency and key_rate",
-        )
