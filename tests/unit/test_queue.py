@@ -21,11 +21,13 @@ from headrace.errors import (
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 from headrace.log.file.queue.index import Index, Unread
+from headrace.log.file.queue.queues import FileQueues
 from headrace.log.queueing import (
     DUE_HEADER,
     HIGHEST_PRIORITY,
     LONGEST_DELAY,
     PRIORITY_HEADER,
+    Acquired,
     Settled,
 )
 from headrace.queue import (
@@ -421,6 +423,55 @@ def test_a_full_queue_drops_the_oldest_and_says_so(log: FileLog) -> None:
     assert queue.state().dead == 2
     assert texts(queue.take(5)) == ["3", "4"]
     queue.accept(held)
+
+
+def test_a_full_queue_drops_messages_that_wait_for_their_key_or_their_time(log: FileLog) -> None:
+    queue = queue_of(log, ordered=True, max_messages=4, overflow="drop")
+    queue.put("later", delay=timedelta(hours=1))
+    queue.put_many(NewMessage(f"a{n}", key="a") for n in range(3))
+    (held,) = queue.take()
+    queue.put("b0", key="b")
+    queue.put("b1", key="b")
+    assert outcomes(log) == [(0, "dropped"), (2, "dropped")]
+    queue.accept(held)
+    assert texts(queue.take(5)) == ["a2", "b0"]
+
+
+def test_a_full_queue_drops_the_lowest_priorities(log: FileLog) -> None:
+    queue = queue_of(log, priorities=True, max_messages=4, overflow="drop")
+    queue.put_many(NewMessage(str(n), priority=n) for n in (2, 0, 1, 3))
+    queue.put_many([NewMessage("4", priority=4)] * 3)
+    assert texts(queue.take(5)) == ["4", "4", "4", "3"]
+
+
+def test_what_a_worker_has_taken_meanwhile_is_not_dropped(
+    log: FileLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(log, 3, max_messages=3, overflow="drop")
+    oldest = FileQueues.oldest
+    taken: list[Message] = []
+
+    def and_take(queues: FileQueues, *given: Any) -> list[Acquired]:
+        found = oldest(queues, *given)
+        if not taken:
+            taken.extend(queue.take())
+        return found
+
+    monkeypatch.setattr(FileQueues, "oldest", and_take)
+    queue.put_many([NewMessage("3"), NewMessage("4")])
+    assert outcomes(log) == [(1, "dropped"), (2, "dropped")]
+    queue.accept(*taken)
+    assert queue.state().acquired == 0
+    assert texts(queue.take(5)) == ["3", "4"]
+
+
+def test_a_full_queue_of_dead_workers_drops_when_their_leases_end(log: FileLog) -> None:
+    queue = queue_of(log, 2, max_messages=2, overflow="drop")
+    queue.take(2)
+    with pytest.raises(QueueFull):
+        queue.put("2", timeout=timedelta(seconds=10))
+    queue.put("2")
+    assert texts(queue.take(5)) == ["1", "2"]
 
 
 def test_queues_over_one_topic_get_every_message_each(log: FileLog) -> None:

@@ -371,7 +371,10 @@ class Queues(ABC):
 
     @abstractmethod
     def oldest(self, queue: QueueRow, limit: int) -> list[Acquired]:
-        """Acquire the oldest messages of the lowest priority, to drop them."""
+        """The oldest messages that nobody works on, of the lowest priority, to drop them.
+
+        They are not acquired: a commit that drops one fails if a worker has it then.
+        """
 
     @abstractmethod
     def close(self) -> None:

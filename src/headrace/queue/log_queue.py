@@ -116,7 +116,7 @@ class LogQueue(WorkQueue):
             self._attach(transaction, dropped)
 
     def oldest(self, count: int) -> list[Settlement]:
-        """Take the oldest messages that nobody works on, to drop them."""
+        """Settlements that drop the oldest messages that nobody works on."""
         reason = f"the queue was full ({self.settings.max_messages} messages)"
         return [
             Settlement(self._message(each), Outcome.DROPPED, (), reason)

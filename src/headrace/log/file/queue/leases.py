@@ -13,7 +13,7 @@ import apsw
 from headrace.clock import micros
 from headrace.log.file.catalog import many, one
 from headrace.log.file.queue.keys import arrival, come_back, handed_out, move
-from headrace.log.file.queue.rows import ACQUIRED, DELAYED, READY, Now
+from headrace.log.file.queue.rows import ACQUIRED, DELAYED, READY, Now, places
 from headrace.log.queueing import LONGEST_LEASE, QueueRow
 
 _BATCH = 10_000
@@ -64,22 +64,15 @@ def wake(db: apsw.Connection, queue: QueueRow, now: Now) -> None:
 
 
 def acquire(
-    db: apsw.Connection, queue: QueueRow, limit: int, worker: str, now: Now, *, lowest: bool = False
+    db: apsw.Connection, queue: QueueRow, limit: int, worker: str, now: Now
 ) -> tuple[int, list[Picked]]:
-    """Hand out ready messages: their fencing token, and each as it is now.
-
-    With `lowest` they are the oldest of the lowest priority, not of the highest.
-    """
-    which, values = "", [queue.id]
-    if lowest:
-        sql = "SELECT max(rank) FROM message WHERE queue = ? AND state = 0"
-        which, values = "AND rank = ? ", [queue.id, (one(db, sql, queue.id) or (0,))[0]]
+    """Hand out ready messages: their fencing token, and each as it is now."""
     rows = many(
         db,
         "SELECT partition, offset, deliveries + 1, rank, key FROM message "
-        f"WHERE queue = ? AND state = {READY} {which}"
+        f"WHERE queue = ? AND state = {READY} "
         "ORDER BY rank, number, partition, offset LIMIT ?",
-        *values,
+        queue.id,
         limit,
     )
     if not rows:
@@ -94,6 +87,43 @@ def acquire(
     )
     handed_out(db, queue, [key for *_, key in rows], now)
     return token, [(p, o, tries, rank) for p, o, tries, rank, _ in rows]
+
+
+def oldest(db: apsw.Connection, queue: QueueRow, limit: int) -> list[Picked]:
+    """Messages that nobody works on: those of the lowest priority, and then the oldest, first."""
+    found: dict[tuple[int, int], Picked] = {}
+    rank = 1 << 62
+    while queue.settings.priorities and len(found) < limit:
+        sql = f"SELECT max(rank) FROM message WHERE queue = ? AND state = {READY} AND rank < ?"
+        (lower,) = one(db, sql, queue.id, rank) or (None,)
+        if lower is None:
+            break
+        rank = lower
+        ready = many(
+            db,
+            f"SELECT partition, offset, deliveries, rank FROM message WHERE queue = ? "
+            f"AND state = {READY} AND rank = ? ORDER BY number, partition, offset LIMIT ?",
+            queue.id,
+            rank,
+            limit - len(found),
+        )
+        found |= {(row[0], row[1]): row for row in ready}
+    if len(found) < limit:
+        first = [
+            row
+            for partition, _, _ in places(db, queue.id)
+            for row in many(
+                db,
+                "SELECT number, partition, offset, deliveries, rank FROM message WHERE queue = ? "
+                f"AND partition = ? AND state <> {ACQUIRED} ORDER BY offset LIMIT ?",
+                queue.id,
+                partition,
+                limit,
+            )
+        ]
+        for _, partition, offset, deliveries, rank in sorted(first):
+            found.setdefault((partition, offset), (partition, offset, deliveries, rank))
+    return list(found.values())[:limit]
 
 
 def renew(

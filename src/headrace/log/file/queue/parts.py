@@ -66,10 +66,15 @@ class Settling(FilePart):
         self._rows.clear()
         for each in self._settled:
             delivery = (each.partition, each.offset, each.token)
+            # Nobody has a message that is dropped.
+            mine = (
+                f"? = 0 AND state <> {ACQUIRED}"
+                if each.outcome == Outcome.DROPPED
+                else f"token = ? AND state = {ACQUIRED}"
+            )
             found = one(
                 db,
-                f"SELECT number, rank, key, deliveries FROM message WHERE {PLACE} "
-                f"AND token = ? AND state = {ACQUIRED}",
+                f"SELECT number, rank, key, deliveries FROM message WHERE {PLACE} AND {mine}",
                 self._queue.id,
                 *delivery,
             )

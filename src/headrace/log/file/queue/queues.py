@@ -112,18 +112,21 @@ class FileQueues(Queues):
     # Handing out
 
     def acquire(self, queue: QueueRow, limit: int, worker: str) -> list[Acquired]:
-        return self._acquire(queue, limit, worker, lowest=False)
-
-    def oldest(self, queue: QueueRow, limit: int) -> list[Acquired]:
-        return self._acquire(queue, limit, "put", lowest=True)
-
-    def _acquire(self, queue: QueueRow, limit: int, worker: str, *, lowest: bool) -> list[Acquired]:
         look = self._look(queue, limit)
         if not look.unread and not look.work:
             return []
         with self._catalog.writing() as db:
-            token, picked = self._hand_out(db, look, limit, worker, lowest=lowest)
+            token, picked = self._hand_out(db, look, limit, worker)
         return self._with_records(look.topic, token, picked)
+
+    def oldest(self, queue: QueueRow, limit: int) -> list[Acquired]:
+        look = self._look(queue, limit)
+        if look.unread or look.work:
+            with self._catalog.writing() as db:
+                self._wake(db, look)
+        with self._catalog.reading() as db:
+            picked = leases.oldest(db, queue_by_id(db, queue), limit)
+        return self._with_records(look.topic, 0, picked)
 
     def acquiring(self, queue: QueueRow, limit: int, worker: str) -> Acquiring:
         look = self._look(queue, limit)
@@ -148,18 +151,23 @@ class FileQueues(Queues):
         return _Look(queue, topic, {p: end for p, _, end in goal}, more, work)
 
     def _hand_out(
-        self, db: apsw.Connection, look: _Look, limit: int, worker: str, *, lowest: bool = False
+        self, db: apsw.Connection, look: _Look, limit: int, worker: str
     ) -> tuple[int, list[leases.Picked]]:
-        now = self._now()
-        queue = queue_by_id(db, look.queue)
-        self._index.add(db, queue, look.unread, now)
-        leases.wake(db, queue, now)
+        queue, now = self._wake(db, look)
         if queue.settings.priorities:
             goal = self._goals.setdefault(queue.id, look.ends)
             if any(start < goal.get(p, 0) for p, start, _ in places(db, queue.id)):
                 return 0, []  # a message of a higher priority may be among the rest
             self._goals.pop(queue.id, None)
-        return leases.acquire(db, queue, limit, worker, now, lowest=lowest)
+        return leases.acquire(db, queue, limit, worker, now)
+
+    def _wake(self, db: apsw.Connection, look: _Look) -> tuple[QueueRow, Now]:
+        """Give the messages that were read their rows, and end leases and delays."""
+        now = self._now()
+        queue = queue_by_id(db, look.queue)
+        self._index.add(db, queue, look.unread, now)
+        leases.wake(db, queue, now)
+        return queue, now
 
     def _with_records(
         self, topic: TopicRow, token: int, picked: Sequence[leases.Picked]
