@@ -400,6 +400,75 @@ def test_messages_of_a_key_are_handed_out_at_its_rate(log: FileLog, clock: Virtu
     assert texts(queue.take(10)) == ["a2"]  # a pause saves up nothing
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_clock_that_is_set_back_holds_keys_by_their_rate_and_no_longer(
+    log: FileLog, clock: VirtualClock, again: bool, request: pytest.FixtureRequest
+) -> None:
+    queue = queue_of(log, key_rate=2, ordered=True)
+    queue.put_many(NewMessage(f"{key}{n}", key=key) for n in range(2) for key in "ab")
+    a, b = queue.take(10)
+    queue.accept(a)
+    queue.release(b, delay=timedelta(hours=3))
+    clock.set(-timedelta(hours=2))
+    if again:  # a process that starts after that
+        other = FileLog(log.folder, clock=clock)
+        request.addfinalizer(other.close)
+        queue = open_queue(other, "work")
+    assert queue.take(10) == []
+    clock.advance(timedelta(milliseconds=500))
+    assert texts(queue.take(10)) == ["a1"]
+    clock.advance(timedelta(hours=4))
+    assert texts(queue.take(10)) == ["a1"]  # its lease has ended, and b waits by the wall clock
+    clock.advance(timedelta(hours=1))
+    assert "b0" in texts(queue.take(10))
+
+
+def test_a_rate_that_is_raised_frees_its_keys(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log, key_rate=0.001, lease=timedelta(hours=1))
+    queue.put_many(NewMessage(f"a{n}", key="a") for n in range(2))
+    assert texts(queue.take(10)) == ["a0"]
+    alter_queue(log, "work", {"key_rate": "10"})
+    clock.advance(timedelta(seconds=1))
+    assert texts(queue.take(10)) == ["a1"]
+
+
+def test_a_queue_forgets_the_rates_of_keys_that_are_done(
+    log: FileLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(log, key_rate=10)
+
+    def finish() -> int:
+        queue.put_many(NewMessage("x", key=str(n)) for n in range(20))
+        queue.accept(*queue.take(100))
+        clock.advance(timedelta(seconds=1))
+        with log._catalog.reading() as db:
+            return int(db.execute("SELECT count(*) FROM queue_key").get)
+
+    assert finish() == 20
+    log.upkeep("work")
+    with log._catalog.reading() as db:
+        assert db.execute("SELECT count(*) FROM queue_key").get == 0
+    monkeypatch.setattr("headrace.log.file.queue.leases._HAND_OUTS", 3)
+    assert [finish() for _ in range(2)] == [20, 20]
+    queue.put("y", key="y")
+    queue.take()
+    with log._catalog.reading() as db:
+        assert db.execute("SELECT count(*) FROM queue_key").get <= 21
+
+
+def test_a_worker_keeps_the_lease_that_it_knows(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log, 2)
+    alter_queue(log, "work", {"lease": "1s"})
+    changed = open_queue(log, "work")
+    old, new = *queue.take(), *changed.take()
+    clock.advance(timedelta(seconds=20))
+    assert texts(changed.take(2)) == ["1"]
+    assert queue.renew(old) == []
+    clock.advance(timedelta(seconds=20))
+    assert changed.renew(new) == [new]
+    queue.accept(old)
+
+
 def test_a_full_queue_refuses(log: FileLog) -> None:
     queue = queue_of(log, 3, max_messages=3, overflow="refuse")
     with pytest.raises(QueueFull, match="3 unfinished messages of at most 3"):

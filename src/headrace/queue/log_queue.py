@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
-from headrace.clock import micros, to_datetime
+from headrace.clock import SECOND, micros, to_datetime
 from headrace.errors import InvalidSetting, LeaseLost
 from headrace.log.interface import Log
 from headrace.log.queueing import (
@@ -35,6 +35,7 @@ from headrace.queue.journal import journal_rows, letters
 from headrace.queue.putting import LOOK_AGAIN, all_headers, put_together, raw_batch
 
 _PUT_AT_ONCE = 5_000
+MINUTE = 60 * SECOND
 
 
 class LogQueue(WorkQueue):
@@ -159,7 +160,8 @@ class LogQueue(WorkQueue):
         self._nothing_until = None
         if not messages:
             due = self._queues.next_due(self.row)
-            self._nothing_until = (changes, None if due is None else now + due)
+            # A wall clock that is set moves what is due, and changes nothing in the log.
+            self._nothing_until = (changes, None if due is None else now + min(due, MINUTE))
         return messages
 
     def _taken(self, acquired: Sequence[Acquired]) -> list[Message]:

@@ -12,11 +12,13 @@ import apsw
 
 from headrace.clock import micros
 from headrace.log.file.catalog import many, one
-from headrace.log.file.queue.keys import arrival, come_back, handed_out, move
+from headrace.log.file.queue.keys import arrival, come_back, forget_idle_keys, handed_out, move
 from headrace.log.file.queue.rows import ACQUIRED, DELAYED, READY, Now, places
 from headrace.log.queueing import LONGEST_LEASE, QueueRow
 
 _BATCH = 10_000
+_HAND_OUTS = 1_000
+"""Idle keys are forgotten after so many."""
 
 Picked = tuple[int, int, int, int]
 """A partition, an offset, the deliveries and the rank."""
@@ -64,7 +66,7 @@ def wake(db: apsw.Connection, queue: QueueRow, now: Now) -> None:
 
 
 def acquire(
-    db: apsw.Connection, queue: QueueRow, limit: int, worker: str, now: Now
+    db: apsw.Connection, queue: QueueRow, limit: int, worker: str, lease: int, now: Now
 ) -> tuple[int, list[Picked]]:
     """Hand out ready messages: their fencing token, and each as it is now."""
     rows = many(
@@ -79,13 +81,15 @@ def acquire(
         return 0, []
     sql = "UPDATE queue SET token = token + 1 WHERE id = ? RETURNING token"
     (token,) = one(db, sql, queue.id) or (0,)
-    expires = now.beat + micros(queue.settings.lease)
+    expires = now.beat + lease
     db.executemany(
         f"UPDATE message SET state = {ACQUIRED}, token = ?, worker = ?, expires = ?, "
         "deliveries = ? WHERE queue = ? AND partition = ? AND offset = ?",
         ((token, worker, expires, tries, queue.id, p, o) for p, o, tries, _, _ in rows),
     )
     handed_out(db, queue, [key for *_, key in rows], now)
+    if token % _HAND_OUTS == 0:
+        forget_idle_keys(db, queue.id, now.wall)
     return token, [(p, o, tries, rank) for p, o, tries, rank, _ in rows]
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import apsw
 
-from headrace.clock import Clock
+from headrace.clock import SECOND, Clock, micros
 from headrace.errors import InvalidSetting
 from headrace.log.declared import TopicRow, check_name
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.queue import leases
 from headrace.log.file.queue.declaring import Creating, check_topic
 from headrace.log.file.queue.index import Chunks, Index, Unread
+from headrace.log.file.queue.keys import limit_times
 from headrace.log.file.queue.parts import Handing, Redriving, Room, Seeking, Settling
 from headrace.log.file.queue.rows import (
     ACQUIRED,
@@ -54,6 +55,9 @@ class _Look:
     ends: Mapping[int, int]
     unread: Sequence[Unread]
     work: bool
+    set_back: bool
+    lease: int
+    """The lease that the worker knows, and by which it renews: the setting may have changed."""
 
 
 class FileQueues(Queues):
@@ -69,6 +73,8 @@ class FileQueues(Queues):
         self._goals: dict[int, Mapping[int, int]] = {}
         """Offsets by partition, up to which the messages of a queue with priorities get their rows
         before any is handed out: where the topic ended at the first look."""
+        self._drifts: dict[int, int] = {}
+        """The wall clock minus the monotonic one at the last look at a queue."""
 
     def close(self) -> None:
         self._reader.close()
@@ -95,7 +101,9 @@ class FileQueues(Queues):
                 "UPDATE queue SET settings = ? WHERE id = ?",
                 (json.dumps(settings.to_text()), row.id),
             )
-            return find_queue(db, name)
+            row = find_queue(db, name)
+            limit_times(db, row, self._now())
+            return row
 
     def delete(self, name: str) -> None:
         with self._catalog.writing(synced=True) as db:
@@ -137,18 +145,25 @@ class FileQueues(Queues):
 
     def _look(self, queue: QueueRow, limit: int) -> _Look:
         """Look for work, and read messages that have no row yet if too few with one are ready."""
-        now = self._now()
+        now, lease = self._now(), micros(queue.settings.lease)
         with self._catalog.reading() as db:
             queue = queue_by_id(db, queue)
             topic = find_topic(db, queue.topic)
             ready = _count(db, queue, READY, limit)
             _, unread = unfinished(db, queue.id)
             goal = places(db, queue.id) if queue.settings.priorities else []
-            work = ready > 0 or leases.may_have_work(db, queue, now)
+            set_back = queue.settings.key_rate is not None and self._was_set_back(queue, now)
+            work = ready > 0 or set_back or leases.may_have_work(db, queue, now)
         more = []
         if unread and (ready < limit or queue.settings.priorities):
             more = self._index.unread(queue, topic, limit)
-        return _Look(queue, topic, {p: end for p, _, end in goal}, more, work)
+        ends = {p: end for p, _, end in goal}
+        return _Look(queue, topic, ends, more, work, set_back, lease)
+
+    def _was_set_back(self, queue: QueueRow, now: Now) -> bool:
+        """True if the wall clock was set back since the last look, or if this is the first."""
+        before, self._drifts[queue.id] = self._drifts.get(queue.id), now.wall - now.beat
+        return before is None or before - SECOND > now.wall - now.beat
 
     def _hand_out(
         self, db: apsw.Connection, look: _Look, limit: int, worker: str
@@ -159,13 +174,15 @@ class FileQueues(Queues):
             if any(start < goal.get(p, 0) for p, start, _ in places(db, queue.id)):
                 return 0, []  # a message of a higher priority may be among the rest
             self._goals.pop(queue.id, None)
-        return leases.acquire(db, queue, limit, worker, now)
+        return leases.acquire(db, queue, limit, worker, look.lease, now)
 
     def _wake(self, db: apsw.Connection, look: _Look) -> tuple[QueueRow, Now]:
         """Give the messages that were read their rows, and end leases and delays."""
         now = self._now()
         queue = queue_by_id(db, look.queue)
         self._index.add(db, queue, look.unread, now)
+        if look.set_back:
+            limit_times(db, queue, now)
         leases.wake(db, queue, now)
         return queue, now
 
@@ -193,7 +210,7 @@ class FileQueues(Queues):
 
     def renew(self, queue: QueueRow, held: Sequence[Acquired]) -> list[Acquired]:
         with self._catalog.writing() as db:
-            queue = queue_by_id(db, queue)
+            queue_by_id(db, queue)  # or it was deleted
             places = [(each.partition, each.offset, each.token) for each in held]
             kept = leases.renew(db, queue, places, self._now())
         return [each for each, mine in zip(held, kept, strict=True) if not mine]
