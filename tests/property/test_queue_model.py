@@ -20,7 +20,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
 )
 
@@ -63,7 +62,7 @@ BOUNDS: list[dict[str, Any]] = [
 ]
 DELAYS = st.sampled_from([None, None, None, timedelta(seconds=30)])
 OUTCOMES = st.sampled_from([Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.RELEASED, Outcome.REJECTED])
-PASSING = st.sampled_from([timedelta(seconds=s) for s in (1, 10, 25, 60)])
+PASSING = st.sampled_from([timedelta(seconds=s) for s in (0, 10, 40, 40)])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -88,6 +87,8 @@ class QueueMachine(RuleBasedStateMachine):
         self._open()
         self.log.create_topic("results")
         self.queue = create_queue(self.log, "work", partitions=partitions, settings=made)
+        self.put([(b"a", 0, None), (b"a", 1, None), (None, 0, None)])
+        self.take(timedelta(0), 2)
 
     def _open(self) -> None:
         self.log = FileLog(self.folder, clock=self.clock, disk=Machine(self.boots))
@@ -139,8 +140,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Taking and settling
 
-    @rule(limit=st.integers(1, 4))
-    def take(self, limit: int) -> None:
+    @rule(passed=PASSING, limit=st.integers(1, 4))
+    def take(self, passed: timedelta, limit: int) -> None:
+        self.clock.advance(passed)
         self.model.wake()
         before = self._dead()
         self._took(self.queue.take(limit), before, limit)
@@ -149,13 +151,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.take(messages, self._dead() - before, limit)
         self.deliveries += messages
 
-    @precondition(lambda self: self.deliveries)
     @rule(data=st.data(), limit=st.integers(0, 2))
     def settle(self, data: st.DataObject, limit: int) -> None:
         """Settle deliveries, some of them twice or too late, and take others."""
-        chosen = data.draw(
-            st.lists(st.sampled_from(self.deliveries[-6:]), min_size=1, max_size=4), "deliveries"
-        )
+        if not self.deliveries:
+            return
+        last = {(m.id, m.token): m for m in self.deliveries[-8:]}
+        names = st.lists(st.sampled_from(list(last)), min_size=1, max_size=4, unique=True)
+        chosen = [last[name] for name in data.draw(names, "deliveries")]
+        if data.draw(st.sampled_from([False, False, False, True]), "twice"):
+            chosen.append(chosen[0])
         settled = [self._settlement(data, message) for message in chosen]
         if len({(m.id, m.token) for m in chosen}) < len(chosen):
             with pytest.raises(MisusedHandle):
@@ -203,9 +208,10 @@ class QueueMachine(RuleBasedStateMachine):
                 entry.due = self.clock.now() + micros(settlement.delay) if settlement.delay else 0
                 entry.holds = bool(settlement.delay)
 
-    @precondition(lambda self: self.deliveries)
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
+        if not self.deliveries:
+            return
         chosen = data.draw(st.lists(st.sampled_from(self.deliveries[-6:]), max_size=3), "held")
         lost = self.queue.renew(*chosen)
         assert lost == [message for message in chosen if not self.model.holds(message)]
@@ -216,11 +222,22 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What else happens
 
-    @rule(by=PASSING)
-    def time_passes(self, by: timedelta) -> None:
-        self.clock.advance(by)
+    @rule(data=st.data())
+    def something_rare(self, data: st.DataObject) -> None:
+        match data.draw(st.sampled_from(["crash", "redrive", "purge", "seek", "grow"]), "what"):
+            case "crash":
+                self.crash(data.draw(st.booleans(), "reboots"))
+            case "redrive":
+                reason = data.draw(st.sampled_from([None, "bad", "ended"]), "reason")
+                self.redrive(data.draw(st.sampled_from([None, 1]), "limit"), reason)
+            case "purge":
+                self._sought(purge(self.queue), Outcome.PURGED, from_commit=self.log.head())
+            case "seek":
+                self.seek(data.draw(st.sampled_from([0, None, self.log.head() // 2]), "commit"))
+            case "grow" if self.partitions < 4:
+                self.partitions += 1
+                self.log.alter_topic("work", partitions=self.partitions)
 
-    @rule(reboots=st.booleans())
     def crash(self, reboots: bool) -> None:
         """Let another process go on, which knows nothing of what was handed out."""
         self.queue.close()
@@ -233,7 +250,6 @@ class QueueMachine(RuleBasedStateMachine):
             for entry in self.model.of(ACQUIRED):
                 entry.expires = 0
 
-    @rule(limit=st.sampled_from([None, 1]), reason=st.sampled_from([None, "bad", "ended"]))
     def redrive(self, limit: int | None, reason: str | None) -> None:
         before = self._dead(reason)
         done = redrive(self.queue, limit=limit, reason=reason)
@@ -246,13 +262,7 @@ class QueueMachine(RuleBasedStateMachine):
             entry.due, entry.in_line = 0, False
         self.model.outcomes["redriven"] += done
 
-    @rule()
-    def purge(self) -> None:
-        self._sought(purge(self.queue), Outcome.PURGED, from_commit=self.log.head())
-
-    @rule(data=st.data())
-    def seek(self, data: st.DataObject) -> None:
-        commit = data.draw(st.sampled_from([0, None, self.log.head() // 2]), "commit")
+    def seek(self, commit: int | None) -> None:
         position = LATEST if commit is None else Commit(commit) if commit else EARLIEST
         number = self.log.head() if commit is None else commit
         self._sought(seek(self.queue, position), Outcome.SOUGHT, from_commit=number)
@@ -265,12 +275,6 @@ class QueueMachine(RuleBasedStateMachine):
             elif entry.unfinished:
                 entry.state = FINISHED
         self.model.outcomes[outcome.value] += self.partitions
-
-    @precondition(lambda self: self.partitions < 4)
-    @rule()
-    def add_partition(self) -> None:
-        self.partitions += 1
-        self.log.alter_topic("work", partitions=self.partitions)
 
     # What holds
 
@@ -296,8 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         try:
             for _ in range(2 * len(self.model.unfinished()) + 1):
-                self.clock.advance(timedelta(minutes=2))
-                self.take(100)
+                self.take(timedelta(minutes=2), 100)
                 held = [m for m in self.deliveries if self.model.holds(m)]
                 self.queue.accept(*held)
                 for message in held:
@@ -314,8 +317,8 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(
-    max_examples=max(10, settings.default.max_examples // 4),  # type: ignore[union-attr]
-    stateful_step_count=25,
+    max_examples=max(10, settings.default.max_examples // 3),  # type: ignore[union-attr]
+    stateful_step_count=30,
     report_multiple_bugs=False,
     phases=[phase for phase in Phase if phase is not Phase.explain],
 )
