@@ -376,6 +376,15 @@ def test_an_ordered_queue_hands_out_one_message_of_a_key_at_a_time(
     assert texts(queue.take(10)) == ["a1"]
 
 
+def test_a_key_that_moves_to_a_partition_that_is_added_keeps_its_order(log: FileLog) -> None:
+    queue = create_queue(log, "work", partitions=2, settings=QueueSettings(ordered=True))
+    queue.put("other", key="0")  # in partition 0, where "1" is later
+    queue.put("first", key="1")
+    log.alter_topic("work", partitions=3)
+    queue.put("second", key="1")
+    assert texts(queue.take(5)) == ["other", "first"]
+
+
 def test_at_most_so_many_messages_of_a_key_are_acquired(log: FileLog) -> None:
     queue = queue_of(log, key_concurrency=2)
     queue.put_many(NewMessage(f"a{n}", key="a") for n in range(4))

@@ -186,7 +186,7 @@ class Index:
 
     def add(self, db: apsw.Connection, queue: QueueRow, unread: Iterable[Unread], now: Now) -> int:
         """Give messages their rows, and return their number."""
-        added = 0
+        found: list[tuple[int, int, int, int, Any, int | None]] = []
         for part in unread:
             db.execute(
                 "UPDATE queue_partition SET indexed = ? "
@@ -195,16 +195,22 @@ class Index:
             )
             if not db.changes():
                 continue  # another process was faster
-            rows = (
-                (queue.id, part.partition, offset, number, rank, key, state, due)
+            found += (
+                (number, part.partition, offset, rank, key, due)
                 for offset, number, rank, key, due in part.messages
-                for state, due in (_state(db, queue, key, due, now),)
             )
-            db.executemany(_INSERT, rows)
-            added += len(part.messages)
-        if added:
-            change_held(db, queue.id, added)
-        return added
+        if queue.settings.by_key:
+            # A key is in another partition since its topic has more of them.
+            found.sort(key=lambda row: row[:3])
+        rows = (
+            (queue.id, partition, offset, number, rank, key, state, due)
+            for number, partition, offset, rank, key, due in found
+            for state, due in (_state(db, queue, key, due, now),)
+        )
+        db.executemany(_INSERT, rows)
+        if found:
+            change_held(db, queue.id, len(found))
+        return len(found)
 
 
 def _state(
