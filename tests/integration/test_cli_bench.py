@@ -221,3 +221,18 @@ def test_replays_are_measured_against_plain_python(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {result["baseline"] for result in found.values()} == {"plain Python"}
     assert report["settings"]["events"] == 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.service
+def test_the_queue_is_measured_against_rabbitmq(tmp_path: Path) -> None:
+    report = Cli(tmp_path).json("bench", "queue", "--quick")
+    found = _results(report)
+    theirs = {
+        *(f"{what}, {n}" for what in ("put", "accept", "put each", "through") for n in (1, 8)),
+        "accept, concurrency 8",
+        "latency",
+    }
+    assert set(found) == theirs | {"accept of 50,000 waiting", "accept of 50,000 keys"}
+    assert {found[name]["baseline"] for name in theirs} == {"RabbitMQ", "RabbitMQ, processes"}
+    assert set(report["settings"]["durability"]) == {"ours", "RabbitMQ"}
