@@ -265,7 +265,8 @@ class InvalidQuery(UserError):
 
 
 class MisusedHandle(UserError):
-    """A producer, consumer or transaction used after its end, in a forked child, or two at once."""
+    """A producer, consumer or transaction used after its end, in a forked child, or two at once; or
+    a settlement of a message that is settled already, or is not the handler's."""
 
 
 class Unsupported(UserError):

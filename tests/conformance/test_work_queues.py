@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from headrace.errors import LeaseLost, QueueExists, UnknownQueue, Unsupported
+from headrace.errors import LeaseLost, MisusedHandle, QueueExists, UnknownQueue, Unsupported
 from headrace.log import Log, open_log
 from headrace.queue import (
     Message,
@@ -164,6 +164,14 @@ def test_a_message_is_settled_once(log: Log, name: str) -> None:
         queue.accept(message)
         with pytest.raises(LeaseLost):
             queue.release(message)
+
+
+def test_a_message_that_is_settled_twice_in_one_call_is_refused(log: Log, name: str) -> None:
+    with create(log, name, 1) as queue:
+        (message,) = take(queue, 1)
+        with pytest.raises(MisusedHandle, match=message.id):
+            queue.settle([message.accepted(), message.rejected("bad")])
+        queue.accept(message)
 
 
 def test_keys_headers_and_objects_come_as_they_were_put(log: Log, name: str) -> None:

@@ -244,3 +244,18 @@ def test_captures_are_measured_from_the_database_to_each_store(tmp_path: Path) -
     assert all(found[name]["baseline_value"] > 0 for name in compared)
     for hop in hops:
         assert found[f"lag, {hop}, p50"]["value"] <= found[f"lag, {hop}, p99"]["value"]
+
+
+@pytest.mark.slow
+@pytest.mark.service
+def test_the_queue_is_measured_against_rabbitmq(tmp_path: Path) -> None:
+    report = Cli(tmp_path).json("bench", "queue", "--quick")
+    found = _results(report)
+    theirs = {
+        *(f"{what}, {n}" for what in ("put", "accept", "put each", "through") for n in (1, 8)),
+        "accept, concurrency 8",
+        "latency",
+    }
+    assert set(found) == theirs | {"accept of 50,000 waiting", "accept of 50,000 keys"}
+    assert {found[name]["baseline"] for name in theirs} == {"RabbitMQ", "RabbitMQ, processes"}
+    assert set(report["settings"]["durability"]) == {"ours", "RabbitMQ"}

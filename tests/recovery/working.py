@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import apsw
+
+from headrace.log.file.catalog import one
 from headrace.log.file.log import FileLog
+from headrace.log.file.queue.parts import Settling, _Row
+from headrace.log.file.queue.rows import PLACE, change_held
 from headrace.queue import (
     Message,
     NewMessage,
@@ -19,6 +24,7 @@ from headrace.queue import (
     open_queue,
 )
 from tests.recovery.crashing import CrashingDisk, KillAt, StepFile
+from tests.waiting import wait_until
 
 KEYS = 20
 _SETTINGS = QueueSettings(lease=timedelta(seconds=1), max_deliveries=None, ordered=True)
@@ -40,12 +46,46 @@ def handle(message: Message) -> Send:
     return Send("results", message.value, message.key)
 
 
-def run_worker(folder: Path, name: str, kill_at: KillAt | None) -> None:
-    """The child: work until it is killed."""
+def run_worker(
+    folder: Path, name: str, kill_at: KillAt | None, lacks: str = "", prefetch: int = 20
+) -> None:
+    """The child: work until it is killed. Without the fence that it `lacks`, results are wrong."""
     disk = CrashingDisk(StepFile(folder / f"{name}.step"), kill_at)
     log = FileLog(folder, disk=disk)
+    producer = log.producer(acks="synced")
+
+    def write_and_accept(message: Message) -> None:
+        send = handle(message)
+        producer.send(send.topic, send.value, send.key).wait()
+
+    handler = write_and_accept if lacks == "atomic accept" else handle
     (folder / f"{name}.ready").touch()
-    Worker(open_queue(log, "work", worker=name), handle, concurrency=3, prefetch=20).run()
+    Worker(open_queue(log, "work", worker=name), handler, concurrency=3, prefetch=prefetch).run()
+
+
+def run_slow_worker(folder: Path, lacks: str = "") -> None:
+    """A child that works on its first message until it is told to go on, after its lease."""
+    if lacks == "lease token":
+        Settling.check = _check_no_token  # type: ignore[assignment, method-assign]
+
+    def handle_late(message: Message) -> Send:
+        (folder / "slow.begun").touch()
+        wait_until((folder / "slow.go").exists)
+        return handle(message)
+
+    queue = open_queue(FileLog(folder), "work", worker="slow")
+    Worker(queue, handle_late, prefetch=1, longest=timedelta(0)).run(until_empty=True)
+
+
+def _check_no_token(settling: Settling, db: apsw.Connection) -> None:
+    queue = settling._queue.id
+    for each in settling._settled:
+        place = (each.partition, each.offset)
+        sql = f"SELECT number, rank, key, deliveries FROM message WHERE {PLACE}"
+        found = one(db, sql, queue, *place)
+        if found is None:
+            change_held(db, queue, 1)
+        settling._rows[place] = _Row(*(found or (0, 0, None, 1)))
 
 
 def unfinished(folder: Path) -> int:

@@ -120,6 +120,26 @@ def test_an_answer_that_means_nothing_fails_its_message(log: Log) -> None:
     assert work(queue, lambda message: ["done"], until_empty=True).rejected == 1  # type: ignore[arg-type]
 
 
+def test_a_handler_that_settles_another_message_fails_its_own(log: Log) -> None:
+    queue = queue_of(log, 2)
+    seen: list[Message] = []
+
+    def handle(message: Message) -> Settlement:
+        seen.append(message)
+        return seen[0].accepted()
+
+    report = work(queue, handle, until_empty=True)
+    assert (report.accepted, report.rejected, report.lost) == (1, 1, 0)
+    (letter,) = rows(log, "work.dead")
+    assert f"settled message {seen[0].id}" in str(letter["reason"])
+
+
+def test_an_impossible_delay_fails_its_message_and_not_the_worker(log: Log) -> None:
+    queue = queue_of(log, 1)
+    report = work(queue, lambda message: message.released(timedelta.max), until_empty=True)
+    assert report.rejected == 1
+
+
 def test_long_work_has_its_lease_renewed(log: Log) -> None:
     queue = queue_of(log, 1, QueueSettings(lease=timedelta(seconds=9)))
     queues = log.queues()

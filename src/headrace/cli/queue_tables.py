@@ -48,7 +48,7 @@ def show_one(queue: WorkQueue, *, json: bool) -> None:
     if isinstance(queue, LogQueue):
         queues = queue.log.queues()
         leases = queues.leases(queue.row, _SHOWN)
-        reasons.update(dead.reason for dead in queues.dead(queue.row, None, None))
+        reasons.update(dead.reason for dead in queues.dead(queue.row))
     if json:
         show_json(
             _plain(state)

@@ -30,6 +30,10 @@ OVERFLOW = ("block", "refuse", "drop")
 DELIVERY = ("at-least-once", "at-most-once")
 
 LONGEST_LEASE = timedelta(hours=12)
+LONGEST_DELAY = timedelta(days=36_500)
+HIGHEST_PRIORITY = 1_000_000_000
+RATES = (1e-8, 1e6)
+"""The lowest and the highest messages per second of a key."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class QueueSettings:
     key_rate: float | None = None
     """At most this many messages of a key are handed out per second, evenly spaced."""
     priorities: bool = False
-    """Hand out messages of a higher priority first."""
+    """Hand out messages of a higher priority first. All that wait are looked at before that."""
     max_messages: int | None = None
     """The bound of the queue: messages that are not finished."""
     overflow: str = "block"
@@ -75,6 +79,11 @@ class QueueSettings:
                 raise InvalidSetting(
                     f"{name} cannot be {getattr(self, name)}", hint=f"At most {LONGEST_LEASE}"
                 )
+        if self.key_rate is not None and not RATES[0] <= self.key_rate <= RATES[1]:
+            raise InvalidSetting(
+                f"key_rate cannot be {self.key_rate}",
+                hint=f"Choose a number from {RATES[0]} to {RATES[1]:.0f} per second",
+            )
         if self.ordered and self.key_concurrency not in (None, 1):
             raise InvalidSetting(
                 f"An ordered queue cannot hand out {self.key_concurrency} messages of a key",
@@ -281,10 +290,10 @@ class Queues(ABC):
     """The log's clock."""
 
     @abstractmethod
-    def create(
+    def creating(
         self, name: str, topic: str, settings: QueueSettings, offsets: Mapping[int, int]
-    ) -> QueueRow:
-        """Create a queue over an existing topic that begins at these offsets, by partition."""
+    ) -> CommitPart:
+        """A part that creates a queue over an existing topic, from these offsets by partition."""
 
     @abstractmethod
     def alter(self, name: str, settings: QueueSettings) -> QueueRow:
@@ -304,7 +313,11 @@ class Queues(ABC):
 
     @abstractmethod
     def acquire(self, queue: QueueRow, limit: int, worker: str) -> list[Acquired]:
-        """Hand out up to `limit` messages, in order."""
+        """Hand out up to `limit` messages, in order.
+
+        Thousands of messages that nobody has looked at are looked at in one call. None is handed
+        out if more are to be looked at first.
+        """
 
     @abstractmethod
     def acquiring(self, queue: QueueRow, limit: int, worker: str) -> Acquiring:
@@ -339,8 +352,14 @@ class Queues(ABC):
         """The acquired messages, those whose lease ends first at first."""
 
     @abstractmethod
-    def dead(self, queue: QueueRow, reason: str | None, upto: int | None) -> list[DeadMessage]:
-        """Dead letters, by a part of their reason, up to a commit."""
+    def dead(
+        self,
+        queue: QueueRow,
+        reason: str | None = None,
+        upto: int | None = None,
+        limit: int | None = None,
+    ) -> list[DeadMessage]:
+        """The oldest dead letters, by a part of their reason, up to a commit."""
 
     @abstractmethod
     def redriving(self, queue: QueueRow, dead: Sequence[DeadMessage]) -> CommitPart:
@@ -352,7 +371,10 @@ class Queues(ABC):
 
     @abstractmethod
     def oldest(self, queue: QueueRow, limit: int) -> list[Acquired]:
-        """Acquire the oldest messages of the lowest priority, to drop them."""
+        """The oldest messages that nobody works on, of the lowest priority, to drop them.
+
+        They are not acquired: a commit that drops one fails if a worker has it then.
+        """
 
     @abstractmethod
     def close(self) -> None:

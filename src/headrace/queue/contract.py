@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,8 +18,22 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.closing import Closing
-from headrace.errors import InvalidRecord, LeaseLost, QueueExists, Unsupported
-from headrace.log.queueing import Outcome, QueueRow, QueueSettings, QueueState
+from headrace.errors import (
+    InvalidRecord,
+    InvalidSetting,
+    LeaseLost,
+    MisusedHandle,
+    QueueExists,
+    Unsupported,
+)
+from headrace.log.queueing import (
+    HIGHEST_PRIORITY,
+    LONGEST_DELAY,
+    Outcome,
+    QueueRow,
+    QueueSettings,
+    QueueState,
+)
 from headrace.log.record import Header
 from headrace.log.roles import Delivery
 
@@ -58,6 +73,15 @@ class NewMessage:
     headers: tuple[Header, ...] = ()
     priority: int = 0
     delay: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if not -HIGHEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:
+            raise InvalidSetting(
+                f"A message cannot have the priority {self.priority}",
+                hint=f"Use -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}",
+            )
+        if self.delay is not None:
+            _check_delay(self.delay)
 
     @property
     def raw_key(self) -> bytes | None:
@@ -147,6 +171,16 @@ class Settlement:
     reason: str = ""
     delay: timedelta = timedelta(0)
     counted: bool = True
+
+    def __post_init__(self) -> None:
+        _check_delay(self.delay)
+
+
+def _check_delay(delay: timedelta) -> None:
+    if not timedelta(0) <= delay <= LONGEST_DELAY:
+        raise InvalidSetting(
+            f"A message cannot wait for {delay}", hint=f"Use 0 to {LONGEST_DELAY.days} days"
+        )
 
 
 class WorkQueue(Closing):
@@ -269,6 +303,18 @@ def lacks(name: str, capability: QueueCapability) -> Unsupported:
         hint="Use a queue on an embedded log (file:./data) if you need this",
         capability=capability.name,
     )
+
+
+def check_settled_once(settlements: Sequence[Settlement]) -> None:
+    """Raise if a delivery has two settlements in one call: they might contradict each other."""
+    deliveries = Counter((s.message.id, s.message.token) for s in settlements)
+    for (id, _), count in deliveries.items():
+        if count > 1:
+            raise MisusedHandle(
+                f"Message {id} has {count} settlements in one call, so nothing was settled",
+                hint="Settle each delivery once: accept, release or reject it",
+                id=id,
+            )
 
 
 def lease_lost(lost: Sequence[Message]) -> LeaseLost:

@@ -55,13 +55,14 @@ def create_queue(
         with contextlib.suppress(TopicExists):
             log.create_topic(beside, schema=schema)
     offsets = {p: log.offset_at(topic, p, start) for p in range(log.topic(topic).topic.partitions)}
-    with log.producer() as producer:
-        lines = [
-            {"partition": p, "offset": n, "end": n, "outcome": Outcome.CREATED.value}
-            for p, n in offsets.items()
-        ]
-        producer.append(f"{name}.journal", pa.Table.from_pylist(lines, schema=JOURNAL))
-    return LogQueue(log, queues.create(name, topic, settings, offsets))
+    lines = [
+        {"partition": p, "offset": n, "end": n, "outcome": Outcome.CREATED.value}
+        for p, n in offsets.items()
+    ]
+    with log.producer() as producer, producer.transaction() as transaction:
+        transaction.append(f"{name}.journal", pa.Table.from_pylist(lines, schema=JOURNAL))
+        transaction.attach(queues.creating(name, topic, settings, offsets))
+    return LogQueue(log, queues.find(name))
 
 
 def open_queue(

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from headrace.errors import InvalidSetting
+from headrace.errors import InvalidSetting, MisusedHandle
 from headrace.queue.contract import Message, Send, Settlement
 
 Answer = Settlement | Send | Iterable[Send] | None
@@ -41,6 +41,11 @@ class Handling(ABC):
 
     def _answered(self, message: Message, answer: Answer) -> Settlement:
         if isinstance(answer, Settlement):
+            if answer.message is not message:
+                raise MisusedHandle(
+                    f"The handler of message {message.id} settled message {answer.message.id}",
+                    hint="Return a settlement of the message that the handler was called with",
+                )
             return answer
         if isinstance(answer, Send):
             return message.accepted(answer)

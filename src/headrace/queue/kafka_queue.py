@@ -27,6 +27,7 @@ from headrace.queue.contract import (
     QueueCapability,
     Settlement,
     WorkQueue,
+    check_settled_once,
     lacks,
     queue_exists,
 )
@@ -243,6 +244,7 @@ class KafkaQueue(WorkQueue):
     # Settling
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Message]:
+        check_settled_once(settlements)
         if any(settlement.sends for settlement in settlements):
             self.require(QueueCapability.ATOMIC_ACCEPT)
         if any(settlement.delay for settlement in settlements):

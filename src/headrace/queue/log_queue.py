@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
-from headrace.clock import micros, to_datetime
+from headrace.clock import SECOND, micros, to_datetime
 from headrace.errors import InvalidSetting, LeaseLost
 from headrace.log.interface import Log
 from headrace.log.queueing import (
@@ -29,11 +29,13 @@ from headrace.queue.contract import (
     QueueCapability,
     Settlement,
     WorkQueue,
+    check_settled_once,
 )
 from headrace.queue.journal import journal_rows, letters
 from headrace.queue.putting import LOOK_AGAIN, all_headers, put_together, raw_batch
 
 _PUT_AT_ONCE = 5_000
+MINUTE = 60 * SECOND
 
 
 class LogQueue(WorkQueue):
@@ -115,7 +117,7 @@ class LogQueue(WorkQueue):
             self._attach(transaction, dropped)
 
     def oldest(self, count: int) -> list[Settlement]:
-        """Take the oldest messages that nobody works on, to drop them."""
+        """Settlements that drop the oldest messages that nobody works on."""
         reason = f"the queue was full ({self.settings.max_messages} messages)"
         return [
             Settlement(self._message(each), Outcome.DROPPED, (), reason)
@@ -158,7 +160,8 @@ class LogQueue(WorkQueue):
         self._nothing_until = None
         if not messages:
             due = self._queues.next_due(self.row)
-            self._nothing_until = (changes, None if due is None else now + due)
+            # A wall clock that is set moves what is due, and changes nothing in the log.
+            self._nothing_until = (changes, None if due is None else now + min(due, MINUTE))
         return messages
 
     def _taken(self, acquired: Sequence[Acquired]) -> list[Message]:
@@ -216,6 +219,7 @@ class LogQueue(WorkQueue):
     def _exchange(
         self, settlements: Sequence[Settlement], limit: int
     ) -> tuple[list[Message], list[Acquired]]:
+        check_settled_once(settlements)
         # At most once, messages were accepted before they were handed out.
         left = [s for s in settlements if s.sends or s.message.handle is not None]
         lost: list[Message] = []
@@ -228,9 +232,9 @@ class LogQueue(WorkQueue):
                         transaction.attach(part)
                 return lost, [] if part is None else part.acquired()
             except LeaseLost as error:
-                gone = set(error.details["places"])
-                lost += [s.message for s in left if _place(s) in gone]
-                left = [s for s in left if _place(s) not in gone]
+                gone = set(error.details["deliveries"])
+                lost += [s.message for s in left if _delivery(s) in gone]
+                left = [s for s in left if _delivery(s) not in gone]
         return lost, []
 
     def _attach(self, transaction: Transaction, settlements: Sequence[Settlement]) -> None:
@@ -261,9 +265,8 @@ class LogQueue(WorkQueue):
 
     def renew(self, *messages: Message) -> list[Message]:
         held = [message.handle for message in messages if message.handle is not None]
-        lost = self._queues.renew(self.row, held)
-        places = {(each.partition, each.offset) for each in lost}
-        return [m for m in messages if (m.partition, m.offset) in places]
+        lost = {(e.partition, e.offset, e.token) for e in self._queues.renew(self.row, held)}
+        return [m for m in messages if (m.partition, m.offset, m.token) in lost]
 
     def state(self) -> QueueState:
         return self._queues.state(self.row)
@@ -292,5 +295,6 @@ class _Done(Delivery):
         return True
 
 
-def _place(settlement: Settlement) -> tuple[int, int]:
-    return settlement.message.partition, settlement.message.offset
+def _delivery(settlement: Settlement) -> tuple[int, int, int]:
+    message = settlement.message
+    return message.partition, message.offset, message.token

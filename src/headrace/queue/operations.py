@@ -43,15 +43,16 @@ def redrive(
 ) -> int:
     """Let dead letters wait again, as if they were new, and return their number.
 
-    By default all; or those whose reason has a text in it, and those that were made up to a commit
-    or a time. The messages are still in the topic, so nothing is copied.
+    By default all that are dead when it begins; or those whose reason has a text in it, and those
+    that were made up to a commit or a time. The messages are still in the topic, so nothing is
+    copied.
     """
     queue = _kept(queue, QueueCapability.REDRIVE)
     done = 0
     commit = _commit(queue, upto)
     while limit is None or done < limit:
-        dead = queue.log.queues().dead(queue.row, reason, commit)
-        some = dead[: _AT_ONCE if limit is None else min(_AT_ONCE, limit - done)]
+        most = _AT_ONCE if limit is None else min(_AT_ONCE, limit - done)
+        some = queue.log.queues().dead(queue.row, reason, commit, most)
         if not some:
             break
         part = queue.log.queues().redriving(queue.row, some)
@@ -134,11 +135,11 @@ def _kept(queue: WorkQueue, capability: QueueCapability) -> LogQueue:
     return queue
 
 
-def _commit(queue: LogQueue, position: Position) -> int | None:
-    """The last settlement up to a position, as a commit; None for the latest."""
+def _commit(queue: LogQueue, position: Position) -> int:
+    """The last settlement up to a position, as a commit."""
     match position:
         case Latest():
-            return None
+            return queue.log.head()
         case Commit(number):
             return number
         case Time():

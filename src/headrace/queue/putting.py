@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from headrace.clock import MILLISECOND, Clock, micros
+from headrace.clock import MILLISECOND, SECOND, Clock, micros
 from headrace.errors import LeaseLost, QueueFull
 from headrace.log.queueing import DUE_HEADER, PRIORITY_HEADER, QueueRow, QueueSettings
 from headrace.log.record import RAW_SCHEMA, Header
@@ -16,6 +16,7 @@ from headrace.log.roles import Transaction
 from headrace.queue.contract import NewMessage, Settlement
 
 LOOK_AGAIN = 2 * MILLISECOND
+_PATIENCE = SECOND // 5
 
 
 @runtime_checkable
@@ -60,7 +61,7 @@ def put_together(
                     queue.add(transaction, messages, dropped.get(queue.name, ()))
             return
         except LeaseLost:
-            dropped = {}  # a worker finished what was to be dropped, so there is room
+            dropped = {}  # a worker has taken what was to be dropped
         except QueueFull as full:
             name = full.details["queue"]
             queue, messages = next(part for part in parts if part[0].name == name)
@@ -69,15 +70,17 @@ def put_together(
             if queue.settings.overflow == "drop":
                 excess = full.details["unfinished"] + len(messages) - full.details["bound"]
                 dropped[name] = queue.oldest(excess)
-            if not dropped.get(name):  # everything is acquired, or it is to block
-                _wait(first, changes, clock, deadline, full)
+                if len(dropped[name]) == excess:
+                    continue
+            _wait(first, changes, clock, deadline, full)
 
 
 def _wait(
     queue: Putting, changes: int, clock: Clock, deadline: int | None, full: QueueFull
 ) -> None:
-    """Wait until the log changes, or raise the error when the time is over."""
-    while queue.changes() == changes:
+    """Wait until the log changes or a lease may have ended, or raise when the time is over."""
+    again = clock.monotonic() + _PATIENCE
+    while queue.changes() == changes and clock.monotonic() < again:
         if deadline is not None and clock.monotonic() >= deadline:
             raise full
         clock.sleep(LOOK_AGAIN)

@@ -147,11 +147,12 @@ class Catalog:
             )
 
     def changes(self) -> int:
-        """A number that changes whenever another connection commits."""
+        """A number that changes whenever a connection commits."""
         reader = self._reader()
         with self._failures.translated(), reader as connection:
-            # SQLite counts separately for each connection.
-            return hash((connection.execute("PRAGMA data_version").get, reader.number))
+            # SQLite counts for each connection, and what it did itself is not in its version.
+            version = connection.execute("PRAGMA data_version").get
+            return hash((version, connection.total_changes(), reader.number))
 
     def close(self) -> None:
         self._closed = True

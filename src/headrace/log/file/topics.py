@@ -26,7 +26,7 @@ from headrace.log.declared import (
 )
 from headrace.log.event_time import check_embedded
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.queue.rows import forget_queues
+from headrace.log.file.queue.rows import extend_queues, forget_queues
 from headrace.log.matches import check_index, check_same_index
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
@@ -171,3 +171,4 @@ def _add_partitions(db: apsw.Connection, topic: int, start: int, stop: int) -> N
         "INSERT INTO partition (topic, partition) VALUES (?, ?)",
         ((topic, partition) for partition in range(start, stop)),
     )
+    extend_queues(db, topic, start, stop)

@@ -24,6 +24,7 @@ from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.clock_watch import made_at
 from headrace.log.file.disk import Disk
 from headrace.log.file.marks import remove_marks_before_first
+from headrace.log.file.queue.keys import forget_idle_keys
 from headrace.log.file.queue.rows import first_unfinished
 from headrace.log.file.segments import Segments, note_garbage
 from headrace.log.file.topics import forget_topic, topic_by_id
@@ -103,9 +104,11 @@ class Upkeep:
         )
 
     def prune(self, topic: TopicRow) -> None:
-        """Delete metadata of a topic's commits that nothing needs any more."""
+        """Delete metadata of a topic's commits and queues that nothing needs any more."""
         with self._catalog.writing() as db:
             _prune(db, topic.id, self._clock.now())
+            for (queue,) in many(db, "SELECT id FROM queue WHERE topic = ?", topic.id):
+                forget_idle_keys(db, queue, self._clock.now())
 
     def tier(self, topic: TopicRow) -> UpkeepReport:
         """Move closed segments to the topic's other filesystem."""

@@ -31,7 +31,7 @@ def look(log: Log, name: str) -> tuple[QueueRow, QueueState, list[Lease], list[D
     queues = log.queues()
     row = queues.find(name)
     state = queues.state(row)
-    dead = queues.dead(row, None, None) if state.dead <= _REASONS else []
+    dead = queues.dead(row) if state.dead <= _REASONS else []
     return row, state, queues.leases(row, 5 * _SHOWN), dead
 
 

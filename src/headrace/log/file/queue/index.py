@@ -6,6 +6,7 @@ is read before the write lock is taken; the lock's holder checks that nobody was
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -28,11 +29,15 @@ from headrace.log.record import Batch, Record
 LEAST = 1_000
 """Messages that are indexed at once, if there are as many."""
 MOST = 10_000
-"""The most of one commit that are indexed at once."""
+"""The most of one commit that are indexed at once, and what is indexed at once with priorities:
+there, all that wait are indexed before the first is handed out."""
 
 _PAGE = 64
 _KEPT = 256
 _KEPT_BYTES = 64 << 20
+
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+"""A whole number of 64 bits."""
 
 _INSERT = (
     "INSERT INTO message (queue, partition, offset, number, rank, key, state, due) "
@@ -159,7 +164,7 @@ class Index:
              if known is None or chunk.number <= known),
             key=lambda found: found[:2],
         )  # fmt: skip
-        room = max(wanted, LEAST)
+        room = max(wanted, MOST if queue.settings.priorities else LEAST)
         found: dict[int, list[tuple[int, int, int, Any, int | None]]] = {}
         starts = {partition: (indexed, start) for partition, indexed, start in places}
         ends: dict[int, int] = {}
@@ -181,7 +186,7 @@ class Index:
 
     def add(self, db: apsw.Connection, queue: QueueRow, unread: Iterable[Unread], now: Now) -> int:
         """Give messages their rows, and return their number."""
-        added = 0
+        found: list[tuple[int, int, int, int, Any, int | None]] = []
         for part in unread:
             db.execute(
                 "UPDATE queue_partition SET indexed = ? "
@@ -190,16 +195,22 @@ class Index:
             )
             if not db.changes():
                 continue  # another process was faster
-            rows = (
-                (queue.id, part.partition, offset, number, rank, key, state, due)
+            found += (
+                (number, part.partition, offset, rank, key, due)
                 for offset, number, rank, key, due in part.messages
-                for state, due in (_state(db, queue, key, due, now),)
             )
-            db.executemany(_INSERT, rows)
-            added += len(part.messages)
-        if added:
-            change_held(db, queue.id, added)
-        return added
+        if queue.settings.by_key:
+            # A key is in another partition since its topic has more of them.
+            found.sort(key=lambda row: row[:3])
+        rows = (
+            (queue.id, partition, offset, number, rank, key, state, due)
+            for number, partition, offset, rank, key, due in found
+            for state, due in (_state(db, queue, key, due, now),)
+        )
+        db.executemany(_INSERT, rows)
+        if found:
+            change_held(db, queue.id, len(found))
+        return len(found)
 
 
 def _state(
@@ -232,7 +243,8 @@ def _plain(key: Any) -> Any:
 
 
 def _numbers(batch: Batch, header: str) -> dict[int, int]:
-    """The values of a header that are whole numbers, by the row's index."""
+    """The values of a header by the row's index. One that is no whole number is ignored: any
+    producer may have written it."""
     if not batch.raw:
         return {}
     lists = batch.data.column("headers")
@@ -245,5 +257,5 @@ def _numbers(batch: Batch, header: str) -> dict[int, int]:
     return {
         row: int(value)
         for row, value in zip(parents.filter(mine).to_pylist(), values, strict=True)
-        if value is not None and value.lstrip(b"-").isdigit()
+        if value is not None and _NUMBER.fullmatch(value)
     }

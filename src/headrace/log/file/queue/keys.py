@@ -92,9 +92,23 @@ def handed_out(db: apsw.Connection, queue: QueueRow, keys: list[Any], now: Now) 
     promote(db, queue, set(keys), now)
 
 
-def forget_idle_keys(db: apsw.Connection, now: int) -> None:
+def limit_times(db: apsw.Connection, queue: QueueRow, now: Now) -> None:
+    """Hold no key for longer than its rate says: the clock was set back, or the rate raised."""
+    if queue.settings.key_rate is None:
+        return
+    latest = now.wall + int(SECOND / queue.settings.key_rate)
+    # A message that is held for another reason has a time of its own.
+    db.execute(
+        f"UPDATE message SET due = ?2 WHERE queue = ?1 AND state = {HELD} AND due > ?2 AND due = "
+        "(SELECT next FROM queue_key k WHERE k.queue = message.queue AND k.key = message.key)",
+        (queue.id, latest),
+    )
+    db.execute("UPDATE queue_key SET next = ?2 WHERE queue = ?1 AND next > ?2", (queue.id, latest))
+
+
+def forget_idle_keys(db: apsw.Connection, queue: int, now: int) -> None:
     """Delete the times of keys that have passed."""
-    db.execute("DELETE FROM queue_key WHERE next <= ?", (now,))
+    db.execute("DELETE FROM queue_key WHERE queue = ? AND next <= ?", (queue, now))
 
 
 def keys_of(db: apsw.Connection, queue: QueueRow, places: list[Place]) -> set[Any]:

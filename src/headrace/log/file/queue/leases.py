@@ -12,11 +12,13 @@ import apsw
 
 from headrace.clock import micros
 from headrace.log.file.catalog import many, one
-from headrace.log.file.queue.keys import arrival, come_back, handed_out, move
-from headrace.log.file.queue.rows import ACQUIRED, DELAYED, READY, Now
+from headrace.log.file.queue.keys import arrival, come_back, forget_idle_keys, handed_out, move
+from headrace.log.file.queue.rows import ACQUIRED, DELAYED, READY, Now, places
 from headrace.log.queueing import LONGEST_LEASE, QueueRow
 
 _BATCH = 10_000
+_HAND_OUTS = 1_000
+"""Idle keys are forgotten after so many."""
 
 Picked = tuple[int, int, int, int]
 """A partition, an offset, the deliveries and the rank."""
@@ -64,36 +66,68 @@ def wake(db: apsw.Connection, queue: QueueRow, now: Now) -> None:
 
 
 def acquire(
-    db: apsw.Connection, queue: QueueRow, limit: int, worker: str, now: Now, *, lowest: bool = False
+    db: apsw.Connection, queue: QueueRow, limit: int, worker: str, lease: int, now: Now
 ) -> tuple[int, list[Picked]]:
-    """Hand out ready messages: their fencing token, and each as it is now.
-
-    With `lowest` they are the oldest of the lowest priority, not of the highest.
-    """
-    which, values = "", [queue.id]
-    if lowest:
-        sql = "SELECT max(rank) FROM message WHERE queue = ? AND state = 0"
-        which, values = "AND rank = ? ", [queue.id, (one(db, sql, queue.id) or (0,))[0]]
+    """Hand out ready messages: their fencing token, and each as it is now."""
     rows = many(
         db,
         "SELECT partition, offset, deliveries + 1, rank, key FROM message "
-        f"WHERE queue = ? AND state = {READY} {which}"
+        f"WHERE queue = ? AND state = {READY} "
         "ORDER BY rank, number, partition, offset LIMIT ?",
-        *values,
+        queue.id,
         limit,
     )
     if not rows:
         return 0, []
     sql = "UPDATE queue SET token = token + 1 WHERE id = ? RETURNING token"
     (token,) = one(db, sql, queue.id) or (0,)
-    expires = now.beat + micros(queue.settings.lease)
+    expires = now.beat + lease
     db.executemany(
         f"UPDATE message SET state = {ACQUIRED}, token = ?, worker = ?, expires = ?, "
         "deliveries = ? WHERE queue = ? AND partition = ? AND offset = ?",
         ((token, worker, expires, tries, queue.id, p, o) for p, o, tries, _, _ in rows),
     )
     handed_out(db, queue, [key for *_, key in rows], now)
+    if token % _HAND_OUTS == 0:
+        forget_idle_keys(db, queue.id, now.wall)
     return token, [(p, o, tries, rank) for p, o, tries, rank, _ in rows]
+
+
+def oldest(db: apsw.Connection, queue: QueueRow, limit: int) -> list[Picked]:
+    """Messages that nobody works on: those of the lowest priority, and then the oldest, first."""
+    found: dict[tuple[int, int], Picked] = {}
+    rank = 1 << 62
+    while queue.settings.priorities and len(found) < limit:
+        sql = f"SELECT max(rank) FROM message WHERE queue = ? AND state = {READY} AND rank < ?"
+        (lower,) = one(db, sql, queue.id, rank) or (None,)
+        if lower is None:
+            break
+        rank = lower
+        ready = many(
+            db,
+            f"SELECT partition, offset, deliveries, rank FROM message WHERE queue = ? "
+            f"AND state = {READY} AND rank = ? ORDER BY number, partition, offset LIMIT ?",
+            queue.id,
+            rank,
+            limit - len(found),
+        )
+        found |= {(row[0], row[1]): row for row in ready}
+    if len(found) < limit:
+        first = [
+            row
+            for partition, _, _ in places(db, queue.id)
+            for row in many(
+                db,
+                "SELECT number, partition, offset, deliveries, rank FROM message WHERE queue = ? "
+                f"AND partition = ? AND state <> {ACQUIRED} ORDER BY offset LIMIT ?",
+                queue.id,
+                partition,
+                limit,
+            )
+        ]
+        for _, partition, offset, deliveries, rank in sorted(first):
+            found.setdefault((partition, offset), (partition, offset, deliveries, rank))
+    return list(found.values())[:limit]
 
 
 def renew(

@@ -24,7 +24,14 @@ from headrace.log.file.queue.rows import (
     queue_by_id,
     unfinished,
 )
-from headrace.log.queueing import Acquired, Acquiring, DeadMessage, Outcome, QueueRow, Settled
+from headrace.log.queueing import (
+    Acquired,
+    Acquiring,
+    DeadMessage,
+    Outcome,
+    QueueRow,
+    Settled,
+)
 from headrace.log.state import Ack
 
 HandOut = Callable[[apsw.Connection], tuple[int, Sequence[Picked]]]
@@ -57,25 +64,30 @@ class Settling(FilePart):
     def check(self, db: apsw.Connection) -> None:
         lost = []
         self._rows.clear()
-        for one_of in self._settled:
+        for each in self._settled:
+            delivery = (each.partition, each.offset, each.token)
+            # Nobody has a message that is dropped.
+            mine = (
+                f"? = 0 AND state <> {ACQUIRED}"
+                if each.outcome == Outcome.DROPPED
+                else f"token = ? AND state = {ACQUIRED}"
+            )
             found = one(
                 db,
-                f"SELECT number, rank, key, deliveries FROM message WHERE {PLACE} "
-                f"AND token = ? AND state = {ACQUIRED}",
+                f"SELECT number, rank, key, deliveries FROM message WHERE {PLACE} AND {mine}",
                 self._queue.id,
-                one_of.partition,
-                one_of.offset,
-                one_of.token,
+                *delivery,
             )
-            if found is None:
-                lost.append((one_of.partition, one_of.offset))
+            place = delivery[:2]
+            if found is None or place in self._rows:  # each delivery ends once
+                lost.append(delivery)
             else:
-                self._rows[one_of.partition, one_of.offset] = _Row(*found)
+                self._rows[place] = _Row(*found)
         if lost:
             raise LeaseLost(
                 f"{len(lost)} leases of queue {self._queue.name!r} were lost",
                 hint="Other workers have these messages",
-                places=lost,
+                deliveries=lost,
             )
 
     def record(

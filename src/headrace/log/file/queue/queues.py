@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import apsw
 
-from headrace.clock import Clock
-from headrace.errors import InvalidSetting, QueueExists
+from headrace.clock import SECOND, Clock, micros
+from headrace.errors import InvalidSetting
 from headrace.log.declared import TopicRow, check_name
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.queue import leases
+from headrace.log.file.queue.declaring import Creating, check_topic
 from headrace.log.file.queue.index import Chunks, Index, Unread
+from headrace.log.file.queue.keys import limit_times
 from headrace.log.file.queue.parts import Handing, Redriving, Room, Seeking, Settling
 from headrace.log.file.queue.rows import (
     ACQUIRED,
@@ -23,6 +25,7 @@ from headrace.log.file.queue.rows import (
     all_queues,
     find_queue,
     forget_queue,
+    places,
     queue_by_id,
     unfinished,
 )
@@ -49,8 +52,12 @@ class _Look:
 
     queue: QueueRow
     topic: TopicRow
+    ends: Mapping[int, int]
     unread: Sequence[Unread]
     work: bool
+    set_back: bool
+    lease: int
+    """The lease that the worker knows, and by which it renews: the setting may have changed."""
 
 
 class FileQueues(Queues):
@@ -63,40 +70,26 @@ class FileQueues(Queues):
         self._reader = reader
         self._chunks = Chunks(reader)
         self._index = Index(catalog, reader, self._chunks)
+        self._goals: dict[int, Mapping[int, int]] = {}
+        """Offsets by partition, up to which the messages of a queue with priorities get their rows
+        before any is handed out: where the topic ended at the first look."""
+        self._drifts: dict[int, int] = {}
+        """The wall clock minus the monotonic one at the last look at a queue."""
 
     def close(self) -> None:
         self._reader.close()
 
     # Declaring
 
-    def create(
+    def creating(
         self, name: str, topic: str, settings: QueueSettings, offsets: Mapping[int, int]
-    ) -> QueueRow:
-        check_name(name, "queue")
-        with self._catalog.writing(synced=True) as db:
-            if one(db, "SELECT 1 FROM queue WHERE name = ?", name):
-                raise QueueExists(
-                    f"Queue {name!r} already exists",
-                    hint=f"'headrace queue show {name}' shows it; take another name, or use it",
-                    queue=name,
-                )
-            row = find_topic(db, topic)
-            _check_topic(row, settings)
-            db.execute(
-                "INSERT INTO queue (name, topic, settings, boot) VALUES (?, ?, ?, ?)",
-                (name, row.id, json.dumps(settings.to_text()), self._boot),
-            )
-            queue = db.last_insert_rowid()
-            db.executemany(
-                "INSERT INTO queue_partition VALUES (?, ?, ?)",
-                [(queue, p, offset) for p, offset in offsets.items()],
-            )
-            return find_queue(db, name)
+    ) -> CommitPart:
+        return Creating(check_name(name, "queue"), topic, settings, offsets, self._boot)
 
     def alter(self, name: str, settings: QueueSettings) -> QueueRow:
         with self._catalog.writing(synced=True) as db:
             row = find_queue(db, name)
-            _check_topic(find_topic(db, row.topic), settings)
+            check_topic(find_topic(db, row.topic), settings)
             old = row.settings
             rows = any(unfinished(db, row.id))
             if rows and (old.by_key, old.per_key) != (settings.by_key, settings.per_key):
@@ -108,7 +101,9 @@ class FileQueues(Queues):
                 "UPDATE queue SET settings = ? WHERE id = ?",
                 (json.dumps(settings.to_text()), row.id),
             )
-            return find_queue(db, name)
+            row = find_queue(db, name)
+            limit_times(db, row, self._now())
+            return row
 
     def delete(self, name: str) -> None:
         with self._catalog.writing(synced=True) as db:
@@ -125,20 +120,21 @@ class FileQueues(Queues):
     # Handing out
 
     def acquire(self, queue: QueueRow, limit: int, worker: str) -> list[Acquired]:
-        return self._acquire(queue, limit, worker, lowest=False)
+        look = self._look(queue, limit)
+        if not look.unread and not look.work:
+            return []
+        with self._catalog.writing() as db:
+            token, picked = self._hand_out(db, look, limit, worker)
+        return self._with_records(look.topic, token, picked)
 
     def oldest(self, queue: QueueRow, limit: int) -> list[Acquired]:
-        return self._acquire(queue, limit, "put", lowest=True)
-
-    def _acquire(self, queue: QueueRow, limit: int, worker: str, *, lowest: bool) -> list[Acquired]:
-        while True:
-            look = self._look(queue, limit)
-            if not look.unread and not look.work:
-                return []
+        look = self._look(queue, limit)
+        if look.unread or look.work:
             with self._catalog.writing() as db:
-                token, picked = self._hand_out(db, look, limit, worker, lowest=lowest)
-            if picked or not look.unread:
-                return self._with_records(look.topic, token, picked)
+                self._wake(db, look)
+        with self._catalog.reading() as db:
+            picked = leases.oldest(db, queue_by_id(db, queue), limit)
+        return self._with_records(look.topic, 0, picked)
 
     def acquiring(self, queue: QueueRow, limit: int, worker: str) -> Acquiring:
         look = self._look(queue, limit)
@@ -149,34 +145,46 @@ class FileQueues(Queues):
 
     def _look(self, queue: QueueRow, limit: int) -> _Look:
         """Look for work, and read messages that have no row yet if too few with one are ready."""
-        while True:
-            now = self._now()
-            with self._catalog.reading() as db:
-                queue = queue_by_id(db, queue)
-                topic = find_topic(db, queue.topic)
-                ready = _count(db, queue, READY, limit)
-                _, unread = unfinished(db, queue.id)
-                sql = "SELECT count(*) FROM queue_partition WHERE queue = ?"
-                grown = (topic.topic.partitions,) != one(db, sql, queue.id)
-                work = ready > 0 or leases.may_have_work(db, queue, now)
-            if grown:
-                self._add_partitions(queue, topic)
-                continue
-            more = []
-            if unread and (ready < limit or queue.settings.priorities):
-                more = self._index.unread(queue, topic, limit)
-            return _Look(queue, topic, more, work)
+        now, lease = self._now(), micros(queue.settings.lease)
+        with self._catalog.reading() as db:
+            queue = queue_by_id(db, queue)
+            topic = find_topic(db, queue.topic)
+            ready = _count(db, queue, READY, limit)
+            _, unread = unfinished(db, queue.id)
+            goal = places(db, queue.id) if queue.settings.priorities else []
+            set_back = queue.settings.key_rate is not None and self._was_set_back(queue, now)
+            work = ready > 0 or set_back or leases.may_have_work(db, queue, now)
+        more = []
+        if unread and (ready < limit or queue.settings.priorities):
+            more = self._index.unread(queue, topic, limit)
+        ends = {p: end for p, _, end in goal}
+        return _Look(queue, topic, ends, more, work, set_back, lease)
+
+    def _was_set_back(self, queue: QueueRow, now: Now) -> bool:
+        """True if the wall clock was set back since the last look, or if this is the first."""
+        before, self._drifts[queue.id] = self._drifts.get(queue.id), now.wall - now.beat
+        return before is None or before - SECOND > now.wall - now.beat
 
     def _hand_out(
-        self, db: apsw.Connection, look: _Look, limit: int, worker: str, *, lowest: bool = False
+        self, db: apsw.Connection, look: _Look, limit: int, worker: str
     ) -> tuple[int, list[leases.Picked]]:
+        queue, now = self._wake(db, look)
+        if queue.settings.priorities:
+            goal = self._goals.setdefault(queue.id, look.ends)
+            if any(start < goal.get(p, 0) for p, start, _ in places(db, queue.id)):
+                return 0, []  # a message of a higher priority may be among the rest
+            self._goals.pop(queue.id, None)
+        return leases.acquire(db, queue, limit, worker, look.lease, now)
+
+    def _wake(self, db: apsw.Connection, look: _Look) -> tuple[QueueRow, Now]:
+        """Give the messages that were read their rows, and end leases and delays."""
         now = self._now()
         queue = queue_by_id(db, look.queue)
         self._index.add(db, queue, look.unread, now)
+        if look.set_back:
+            limit_times(db, queue, now)
         leases.wake(db, queue, now)
-        if queue.settings.priorities and unfinished(db, queue.id)[1]:
-            return 0, []  # a message of a higher priority may come later
-        return leases.acquire(db, queue, limit, worker, now, lowest=lowest)
+        return queue, now
 
     def _with_records(
         self, topic: TopicRow, token: int, picked: Sequence[leases.Picked]
@@ -193,15 +201,6 @@ class FileQueues(Queues):
             for partition, offset, deliveries, rank in picked
         ]
 
-    def _add_partitions(self, queue: QueueRow, topic: TopicRow) -> None:
-        """Follow a topic that has got more partitions."""
-        with self._catalog.writing() as db:
-            db.execute(
-                "INSERT OR IGNORE INTO queue_partition SELECT ?, partition, 0 FROM partition "
-                "WHERE topic = ?",
-                (queue.id, topic.id),
-            )
-
     def changes(self) -> int:
         return self._catalog.changes()
 
@@ -211,7 +210,7 @@ class FileQueues(Queues):
 
     def renew(self, queue: QueueRow, held: Sequence[Acquired]) -> list[Acquired]:
         with self._catalog.writing() as db:
-            queue = queue_by_id(db, queue)
+            queue_by_id(db, queue)  # or it was deleted
             places = [(each.partition, each.offset, each.token) for each in held]
             kept = leases.renew(db, queue, places, self._now())
         return [each for each, mine in zip(held, kept, strict=True) if not mine]
@@ -281,7 +280,13 @@ class FileQueues(Queues):
                 )
             ]
 
-    def dead(self, queue: QueueRow, reason: str | None, upto: int | None) -> list[DeadMessage]:
+    def dead(
+        self,
+        queue: QueueRow,
+        reason: str | None = None,
+        upto: int | None = None,
+        limit: int | None = None,
+    ) -> list[DeadMessage]:
         with self._catalog.reading() as db:
             return [
                 DeadMessage(*row)
@@ -289,10 +294,11 @@ class FileQueues(Queues):
                     db,
                     "SELECT partition, offset, reason, deliveries, died FROM dead_message "
                     "WHERE queue = ?1 AND (?2 IS NULL OR instr(reason, ?2)) "
-                    "AND (?3 IS NULL OR died <= ?3) ORDER BY died, partition, offset",
+                    "AND (?3 IS NULL OR died <= ?3) ORDER BY died, partition, offset LIMIT ?4",
                     queue.id,
                     reason,
                     upto,
+                    -1 if limit is None else limit,
                 )
             ]
 
@@ -308,16 +314,3 @@ def _count(db: apsw.Connection, queue: QueueRow, state: int, limit: int = -1) ->
     )
     found = one(db, sql, queue.id, limit)
     return int(found[0]) if found else 0
-
-
-def _check_topic(topic: TopicRow, settings: QueueSettings) -> None:
-    if topic.topic.settings.compacts:
-        raise InvalidSetting(
-            f"Topic {topic.name!r} is compacted, which would remove messages that wait",
-            hint="Use a topic with cleanup=delete",
-        )
-    if settings.by_key and topic.columns is not None and topic.topic.key is None:
-        raise InvalidSetting(
-            f"Topic {topic.name!r} has no key, so a queue over it has no order or limits per key",
-            hint="Declare the topic's key, or leave out ordered, key_concurrency and key_rate",
-        )

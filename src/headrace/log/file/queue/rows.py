@@ -90,9 +90,28 @@ def unfinished(db: apsw.Connection, queue: int) -> tuple[int, int]:
     return held, unread
 
 
+def places(db: apsw.Connection, queue: int) -> list[tuple[int, int, int]]:
+    """Each partition of a queue, the first offset that was not looked at, and the topic's end."""
+    return many(
+        db,
+        "SELECT i.partition, max(i.indexed, p.first), p.end FROM queue q "
+        "JOIN queue_partition i ON i.queue = q.id "
+        "JOIN partition p ON p.topic = q.topic AND p.partition = i.partition WHERE q.id = ?",
+        queue,
+    )
+
+
 def change_held(db: apsw.Connection, queue: int, by: int) -> None:
     """Count messages whose rows were added or removed."""
     db.execute("UPDATE queue SET held = held + ? WHERE id = ?", (by, queue))
+
+
+def extend_queues(db: apsw.Connection, topic: int, start: int, stop: int) -> None:
+    """Let the queues over a topic follow it into partitions that are added."""
+    db.executemany(
+        "INSERT INTO queue_partition SELECT id, ?, 0 FROM queue WHERE topic = ?",
+        ((partition, topic) for partition in range(start, stop)),
+    )
 
 
 def forget_queue(db: apsw.Connection, queue: int) -> None:
