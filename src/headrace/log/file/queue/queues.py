@@ -11,15 +11,14 @@ import apsw
 from headrace.clock import SECOND, Clock, micros
 from headrace.errors import InvalidSetting
 from headrace.log.declared import TopicRow, check_name
-from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.queue import leases
+from headrace.log.file.catalog import Catalog, many
+from headrace.log.file.queue import counts, leases
 from headrace.log.file.queue.declaring import Creating, check_topic
 from headrace.log.file.queue.index import Chunks, Index, Unread
 from headrace.log.file.queue.keys import limit_times
 from headrace.log.file.queue.parts import Handing, Redriving, Room, Seeking, Settling
 from headrace.log.file.queue.rows import (
     ACQUIRED,
-    BLOCKED,
     READY,
     Now,
     all_queues,
@@ -149,7 +148,7 @@ class FileQueues(Queues):
         with self._catalog.reading() as db:
             queue = queue_by_id(db, queue)
             topic = find_topic(db, queue.topic)
-            ready = _count(db, queue, READY, limit)
+            ready = counts.count(db, queue, READY, limit)
             _, unread = unfinished(db, queue.id)
             goal = places(db, queue.id) if queue.settings.priorities else []
             set_back = queue.settings.key_rate is not None and self._was_set_back(queue, now)
@@ -233,38 +232,7 @@ class FileQueues(Queues):
 
     def state(self, queue: QueueRow) -> QueueState:
         with self._catalog.reading() as db:
-            queue = queue_by_id(db, queue)
-            held, unread = unfinished(db, queue.id)
-            acquired = _count(db, queue, ACQUIRED)
-            delayed, blocked = one(
-                db,
-                "SELECT (SELECT count(*) FROM message WHERE queue = ?1 AND due IS NOT NULL), "
-                f"(SELECT count(*) FROM message WHERE queue = ?1 AND state = {BLOCKED} "
-                "AND key IS NOT NULL)",
-                queue.id,
-            ) or (0, 0)
-            dead = one(db, "SELECT count(*) FROM dead_message WHERE queue = ?", queue.id)
-            oldest = one(
-                db,
-                "SELECT min(c.time) FROM commits c WHERE c.number IN ("
-                "SELECT (SELECT number FROM message m WHERE m.queue = i.queue "
-                "AND m.partition = i.partition ORDER BY m.offset LIMIT 1) "
-                "FROM queue_partition i WHERE i.queue = ?1 UNION ALL "
-                "SELECT (SELECT k.number FROM chunk k JOIN queue q ON q.topic = k.topic "
-                "WHERE q.id = i.queue AND k.partition = i.partition AND k.first >= i.indexed "
-                "ORDER BY k.first LIMIT 1) FROM queue_partition i WHERE i.queue = ?1)",
-                queue.id,
-            )
-        return QueueState(
-            queue.name,
-            ready=held - acquired - delayed - blocked,
-            acquired=acquired,
-            delayed=delayed,
-            blocked=blocked,
-            unread=unread,
-            dead=dead[0] if dead else 0,
-            oldest=oldest[0] if oldest else None,
-        )
+            return counts.state(db, queue_by_id(db, queue))
 
     def leases(self, queue: QueueRow, limit: int) -> list[Lease]:
         now = self._now()
@@ -304,13 +272,3 @@ class FileQueues(Queues):
 
     def _now(self) -> Now:
         return Now(self.clock.now(), self.clock.monotonic(), self._boot)
-
-
-def _count(db: apsw.Connection, queue: QueueRow, state: int, limit: int = -1) -> int:
-    """The number of messages in a state, counted up to a limit. The state is in the SQL, so that
-    its index serves it."""
-    sql = (
-        f"SELECT count(*) FROM (SELECT 1 FROM message WHERE queue = ? AND state = {state} LIMIT ?)"
-    )
-    found = one(db, sql, queue.id, limit)
-    return int(found[0]) if found else 0
