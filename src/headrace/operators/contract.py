@@ -72,8 +72,6 @@ class Operator(Generic[S]):
 
     package: ClassVar[str]
     """The package of its `spark` and `state` modules."""
-    state_by_commit: ClassVar[bool] = False
-    """True if its state depends on the commits of the log, which Kafka does not have."""
     in_python: ClassVar[bool] = False
     """True if `meaning` has `shown`. Else only Spark can show its rows."""
     terms: ClassVar[Mapping[str, Term]] = {}

@@ -21,7 +21,6 @@ class AlertOperator(Operator[Alerts]):
     """Rules over the recent events of each key."""
 
     package = "headrace.operators.alerts"
-    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "alerts": Term("lookback", _look_back),
         "rules": Term("rules", one="rule"),

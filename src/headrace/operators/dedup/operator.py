@@ -31,7 +31,6 @@ class DedupOperator(Operator[Deduplicated]):
 
     package = "headrace.operators.dedup"
     in_python = True
-    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {"distinct": Term("rule for duplicates", _rule)}
 
     def facts(self, stream: Deduplicated, log: Log | None) -> list[Fact]:

@@ -25,7 +25,6 @@ class StatefulOperator(Operator[Stateful]):
     """A user function over the rows and the state of each key."""
 
     package = "headrace.operators.stateful"
-    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "function": Term("function", lambda value: " of ".join(reversed(value))),
         "state": Term("state"),

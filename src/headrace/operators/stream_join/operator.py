@@ -37,7 +37,6 @@ class StreamJoinOperator(Operator[Join]):
 
     package = "headrace.operators.stream_join"
     in_python = True
-    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "join": Term("kind of join"),
         "on": Term("join condition"),

@@ -11,7 +11,6 @@ class TableJoinOperator(Operator[TableJoin]):
     """A live view of joined tables."""
 
     package = "headrace.operators.table_join"
-    state_by_commit = True
 
     def facts(self, stream: TableJoin, log: Log | None) -> list[Fact]:
         topics = [table.topic for table in stream.tables]

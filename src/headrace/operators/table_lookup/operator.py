@@ -25,7 +25,6 @@ class TableLookupOperator(Operator[Enriched]):
     """Rows with the table columns of their keys."""
 
     package = "headrace.operators.table_lookup"
-    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "enrich": Term("lookup mode"),
         "on": Term("join condition"),
