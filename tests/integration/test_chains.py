@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.application.doctor import examine
 from headrace.application.run import Run
-from headrace.errors import Unsupported, ViewError
+from headrace.errors import ViewError
 from headrace.servers.kafka.state import ClusterState
 from headrace.testing import START, Results, ScriptedLog, scripted_log
 from tests.kafka_runs import runs
