@@ -61,9 +61,9 @@ class Clicks:
 
 
 @pytest.mark.parametrize(
-    "landed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["direct", "landed"]
+    "rounds", [pytest.param(False, marks=pytest.mark.slow), True], ids=["query", "rounds"]
 )
-def test_events_of_both_modes_are_rows_of_one_topic(kafka: Runs, landed: bool) -> None:
+def test_events_of_both_modes_are_rows_of_one_topic(kafka: Runs, rounds: bool) -> None:
     app = hr.App(kafka.name("app"))
     source = app.topic(
         kafka.name("clicks"),
@@ -84,7 +84,7 @@ def test_events_of_both_modes_are_rows_of_one_topic(kafka: Runs, landed: bool) -
         "does not decode: its data is not JSON with the declared columns",
     ]
     out, late = kafka.name("out"), kafka.name("late")
-    if landed:
+    if rounds:
         once = hr.deduplicate(source, by="ce_id", ttl=600 * SECOND, delay=600 * SECOND)
         app.publish(out, once)
         results = kafka.run(app)

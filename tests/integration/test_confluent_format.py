@@ -154,10 +154,10 @@ BAD = {
 
 
 @pytest.mark.parametrize(
-    "landed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["direct", "landed"]
+    "rounds", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["query", "rounds"]
 )
 def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(
-    kafka: Runs, registry: Registry, landed: bool
+    kafka: Runs, registry: Registry, rounds: bool
 ) -> None:
     app, source = declared(kafka)
     shop = Shop(kafka.servers, registry, source.topic.name)
@@ -166,7 +166,7 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(
     registry.register("other", {"schema": "{}", "schemaType": "JSON"})
     shop.raw(*BAD)
     shop.avro(order(), sold(2))
-    if landed:
+    if rounds:
         once = hr.deduplicate(source, by="amount", ttl=60 * SECOND, delay=10 * SECOND)
         app.publish(out := kafka.name("out"), once)
         results = kafka.run(app)

@@ -199,7 +199,7 @@ def test_a_topic_declared_as_raw_bytes_is_not_adopted(kafka: Runs) -> None:
         counted(kafka, app.topic(topic, schema=SCHEMA, event_time="at"), app)
 
 
-def test_a_landed_step_computes_event_times_and_says_which_it_cannot(kafka: Runs) -> None:
+def test_the_log_computes_event_times_and_says_which_it_cannot(kafka: Runs) -> None:
     topic = make(kafka, kafka.name("clicks"))
     schema = "id bigint, day string, at struct<ms: bigint>"
     for second in (1, 2, 2):

@@ -75,7 +75,7 @@ def check_event_time(event_time: str, schema: pa.Schema) -> None:
 
 
 def check_embedded(topic: Topic, schema: pa.Schema) -> None:
-    """Check that the embedded log can compute the event times of a topic."""
+    """Check that a log can compute the event times of a topic."""
     time = topic.event_time
     if time is None or time in schema.names:
         return

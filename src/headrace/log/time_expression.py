@@ -1,7 +1,7 @@
 """Event times that are expressions: their checks, and those that need no Spark to be computed.
 
-The embedded log decides at the append how far the event times of a topic are, so it computes them
-itself. Broken values, such as malformed text, are null here and in Spark alike.
+The log says how the rows of each commit stand in time, so it computes their event times itself.
+Broken values, such as malformed text, are null here and in Spark alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POSSIBLE = (
     "timestamp_micros, to_timestamp(text), CAST(... AS timestamp), || between texts, and + or - "
     "INTERVAL n SECOND, or another unit up to HOUR"
 )
-"""The functions that the embedded log can compute."""
+"""The functions that a log can compute."""
 
 _CHANGING = {
     "currentdate", "currentdatetime", "currenttime", "currenttimestamp", "input_file_name",
@@ -75,7 +75,7 @@ def check(text: str, schema: pa.Schema) -> None:
 
 
 def check_computed(text: str, schema: pa.Schema) -> None:
-    """Check that the embedded log can compute an expression."""
+    """Check that a log can compute an expression."""
     computed(text, schema, schema.empty_table())
 
 
@@ -100,7 +100,7 @@ def _compiled(text: str, schema: pa.Schema) -> Compute:
     def refused(what: str) -> InvalidSchema:
         return InvalidSchema(
             f"The event time {text!r} cannot be computed without Spark: {what}",
-            hint=f"An embedded log, and the local copy of a Kafka topic, can compute {POSSIBLE}",
+            hint=f"A log can compute {POSSIBLE}",
         )
 
     def made(node: Any) -> tuple[Compute, pa.DataType]:

@@ -1,7 +1,8 @@
 """The rows that a batch does not count: late ones, dead ones, tombstones.
 
 The log knows for each commit how far back its event times reach and how many of its rows have
-none, so only the few commits that can hold such rows are read a second time.
+none, so only the few commits that can hold such rows are read again. Where rows are judged one by
+one, the tasks that read them find them as well (`plan.side_output`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""A topic of the embedded log as a Spark data source, batch and streaming, and as a sink.
+"""A topic of a log as a Spark data source, batch and streaming, and as a sink.
 
     spark.dataSource.register(LogSource)
     spark.read.format("headrace").option("log", "file:./data").option("topic", "orders").load()
 
 The position of a streaming reader is a commit. A batch has whole commits, as many as `max_rows` and
-`max_commits` allow. Executors read Arrow record batches straight from the segments.
+`max_commits` allow. Executors read Arrow record batches, straight from the segments
+or from Kafka.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def java_settings(given: Mapping[str, str]) -> dict[str, str]:
         names = [name if is_secret(name) else f"{name}={left[name]}" for name in sorted(left)]
         raise Unsupported(
             f"Spark's Java client for Kafka cannot take {', '.join(names)}",
-            hint="Use settings that both clients know: see the page on kinds of log. Commands "
-            "without Spark work as they are",
+            hint="Use settings that both clients know: see the page on kinds of log. Only runs in "
+            "real time need them",
             capability="settings of Spark",
         )
     return made

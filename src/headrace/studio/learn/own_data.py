@@ -174,7 +174,7 @@ def _caption(found: Read, mine: Cost, *, commits: bool) -> str:
     if not found.events:
         return "The topic has no rows yet."
     if not commits:
-        return "A log on Kafka keeps no commits, so it is not known what would have been late."
+        return "Rows that would have been late are found in embedded logs only."
     wait = "no window has fired yet."
     if mine.wait is not None:
         wait = f"a result takes {mine.wait:,.1f} s after the end of its window (median)."

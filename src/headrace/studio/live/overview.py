@@ -138,7 +138,7 @@ def _content(watch: Watch) -> Node:
 
 def _now_line(log: Log) -> Element:
     if Capability.NUMBERED_APPENDS not in log.capabilities:
-        return h.p(".note")["Now. A log on Kafka keeps no commits, so its past cannot be shown."]
+        return h.p(".note")["Now. The past is shown of embedded logs only."]
     head = log.head()
     return h.p(".note")[h.strong["Now"], f", after commit {head:,}{_made(log, head)}."]
 

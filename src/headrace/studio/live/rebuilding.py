@@ -17,7 +17,6 @@ from htpy import Element, Node
 from starlette.responses import HTMLResponse
 
 from headrace.errors import UnknownView
-from headrace.log import Capability
 from headrace.studio.live.cells import cell
 from headrace.studio.live.pipeline_states import PipelineNow, Watch, Watching
 from headrace.studio.live.processes import Started
@@ -72,16 +71,11 @@ def rebuilds(watch: Watch, now: PipelineNow) -> Node:
     """The views of an application that can be rebuilt, each with its last rebuild."""
     if now.declared is None or not now.declared.views:
         return None
-    if Capability.COMMITS not in watch.handles.log.capabilities:
-        content: Node = h.p(".hint")[
-            "A log on Kafka keeps no commits, so a view cannot be rebuilt up to the same row."
-        ]
-    else:
-        read_only = watch.handles.settings.read_only
-        content = [
-            _one(now, view, watch.processes.of(now.app, view), read_only=read_only)
-            for view in now.declared.views
-        ]
+    read_only = watch.handles.settings.read_only
+    content = [
+        _one(now, view, watch.processes.of(now.app, view), read_only=read_only)
+        for view in now.declared.views
+    ]
     return section(
         "Rebuild",
         h.p(".hint")[

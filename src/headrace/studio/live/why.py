@@ -121,7 +121,7 @@ def past_of(log: Log, view: Described, commit: int, limit: int) -> Past:
 def no_changelog(log: Log, view: Described) -> str:
     """The reason why a view has no past, if it has none."""
     if Capability.NUMBERED_APPENDS not in log.capabilities:
-        return "A log on Kafka keeps no commits, so there is no past to show."
+        return "The past is shown of embedded logs only."
     name = topic_of(view.app, view.name)
     if not log.topic_ids([name]):
         return f"This view has no changelog: there is no topic {name}."
@@ -141,7 +141,7 @@ def events_of(
             "application: headrace studio MODULE:APP"
         )
     if Capability.NUMBERED_APPENDS not in log.capabilities:
-        return Why(reason="A log on Kafka keeps no commits, so this cannot be told.")
+        return Why(reason="This is known of embedded logs only.")
     try:
         return _explained(log, app, view, row, reached)
     except (HeadraceError, BeyondOracle, AssertionError, KeyError, TypeError) as error:
