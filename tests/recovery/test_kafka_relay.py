@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.clock import SystemClock
-from headrace.runtime.kafka import frames
+from headrace.runtime.kafka import delivery
 from headrace.runtime.kafka.outlet import Outlet
 from headrace.servers.kafka import Cluster
 from headrace.servers.kafka.state import ClusterState
@@ -64,7 +64,7 @@ def test_a_relay_that_crashes_at_every_point_writes_each_row_once(kafka: Runs) -
 def test_without_the_fence_a_crashed_relay_writes_rows_twice(
     kafka: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "Outlet", functools.partial(Outlet, fenced=False))
+    monkeypatch.setattr(delivery, "Outlet", functools.partial(Outlet, fenced=False))
     app, _, out = declare(kafka.tag)
     sent = crash(kafka, "computed", 0)
     kafka.run(app)
