@@ -12,7 +12,7 @@ from headrace.log.kafka.cuts import NONE, Index, Record, Stretch, TopicCuts
 
 
 def ends(cuts: TopicCuts) -> list[tuple[int, tuple[int, ...]]]:
-    return [(cut.number, cut.ends) for cut in cuts.cuts]
+    return [(number, cuts.at(number).ends) for number in cuts.numbers]
 
 
 def test_a_cut_that_comes_too_late_changes_nothing() -> None:

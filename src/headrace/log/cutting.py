@@ -9,7 +9,8 @@ from headrace.clock import SECOND
 from headrace.errors import Retryable, UnknownTopic
 from headrace.log.interface import Log
 
-_PAUSE = SECOND // 100
+_PAUSE = SECOND // 10
+"""The least time between two commits, unless one has as many records as it may have."""
 _AFTER_FAILURE = SECOND // 2
 
 

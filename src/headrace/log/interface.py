@@ -230,7 +230,7 @@ class Log(Closing):
         return self.head()
 
     def cut_on(self, topics: Iterable[str], *, rows: int | None = None) -> bool:
-        """Make one commit of what is new in some topics; False if there is nothing to do."""
+        """Make one commit of what is new in some topics; True if it is full, and more is left."""
         return False
 
     def head(self) -> int:

@@ -43,7 +43,7 @@ from headrace.plan.uncounted import Uncounted
 from headrace.runtime.data_writer import JobWriter, StreamWriter, Target
 from headrace.schema.ddl import format_schema
 
-_PATIENCE = 60 * SECOND
+_PATIENCE = 600 * SECOND
 _MOMENT = SECOND // 50
 _FRESH = "Without its checkpoint, the stream reads the topic from the start"
 

@@ -8,8 +8,9 @@ read them in that order have the same commits.
 from __future__ import annotations
 
 import json
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -66,31 +67,52 @@ class Cut:
         return None if self.lowest == NONE else self.lowest
 
 
+def _numbers() -> array[int]:
+    return array("q")
+
+
+@dataclass
+class _Partition:
+    """The end and frontier of one partition after each commit, from the one at `since` on."""
+
+    since: int
+    ends: array[int] = field(default_factory=_numbers)
+    frontiers: array[int] = field(default_factory=_numbers)
+
+
 @dataclass
 class TopicCuts:
-    """The commits of one topic, in order, from where its first cut began."""
+    """The commits of one topic, in order, from where its first cut began.
+
+    There may be millions of them, so they are kept in columns: 40 bytes each, and 16 a partition.
+    """
 
     begins: list[int] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
+    numbers: array[int] = field(default_factory=_numbers)
+    _rows: array[int] = field(default_factory=_numbers)
+    _misplaced: array[int] = field(default_factory=_numbers)
+    _oldest: array[int] = field(default_factory=_numbers)
+    _behind: array[int] = field(default_factory=_numbers)
+    _partitions: list[_Partition] = field(default_factory=list)
 
     @property
     def last(self) -> Cut:
         """The last cut, or an empty one."""
-        return self.cuts[-1] if self.cuts else Cut(0, (), ())
+        return self._cut(len(self.numbers) - 1) if self.numbers else Cut(0, (), ())
 
     def at(self, commit: int) -> Cut:
         """The last cut up to a commit; one without rows before the first."""
         place = bisect_right(self.numbers, commit)
         none = len(self.begins)
-        return self.cuts[place - 1] if place else Cut(0, tuple(self.begins), (NONE,) * none)
+        return self._cut(place - 1) if place else Cut(0, tuple(self.begins), (NONE,) * none)
 
     def after(self, commit: int, limit: int) -> list[TopicCommit]:
         """The next commits after one."""
         first = bisect_right(self.numbers, commit)
         before = self.at(commit).frontier
         found = []
-        for cut in self.cuts[first : first + limit]:
+        for place in range(first, min(first + limit, len(self.numbers))):
+            cut = self._cut(place)
             found.append(
                 TopicCommit(
                     cut.number, cut.rows, before, cut.frontier, cut.oldest, cut.misplaced,
@@ -103,22 +125,34 @@ class TopicCuts:
     def of(self, partition: int, offset: int) -> Cut:
         """The last cut that ends in a partition at an offset, or before it."""
         place = self._beyond(partition, offset)
-        return self.cuts[place - 1] if place else self.at(0)
+        return self._cut(place - 1) if place else self.at(0)
 
     def covering(self, partition: int, offset: int) -> Cut | None:
         """The cut that has the record at an offset; None if none has it yet."""
         place = self._beyond(partition, offset)
-        if place == len(self.cuts) or offset < self.begins[partition]:
+        if place == len(self.numbers) or offset < self.begins[partition]:
             return None
-        return self.cuts[place]
+        return self._cut(place)
 
     def _beyond(self, partition: int, offset: int) -> int:
         """The index of the first cut that ends beyond an offset."""
+        if partition >= len(self._partitions):
+            return len(self.numbers)
+        mine = self._partitions[partition]
+        return mine.since + bisect_right(mine.ends, offset)
 
-        def end(cut: Cut) -> int:
-            return cut.ends[partition] if partition < len(cut.ends) else -1
-
-        return bisect_right(self.cuts, offset, key=end)
+    def _cut(self, place: int) -> Cut:
+        there = [one for one in self._partitions if one.since <= place]
+        oldest = self._oldest[place]
+        return Cut(
+            self.numbers[place],
+            tuple(one.ends[place - one.since] for one in there),
+            tuple(one.frontiers[place - one.since] for one in there),
+            self._rows[place],
+            self._misplaced[place],
+            None if oldest == NONE else oldest,
+            self._behind[place],
+        )
 
     def add(self, number: int, stretches: Iterable[Stretch]) -> None:
         """Add the stretches that continue where their partition ends. Others came too late."""
@@ -140,28 +174,44 @@ class TopicCuts:
             ends[place] = stretch.end
             frontiers[place] = max(frontiers[place], stretch.after)
         if ends != list(last.ends) or frontiers != list(last.frontiers):
+            known = [one.oldest for one in taken if one.oldest is not None]
             self._append(
-                Cut(
-                    number,
-                    tuple(ends),
-                    tuple(frontiers),
-                    sum(one.rows for one in taken),
-                    sum(one.misplaced for one in taken),
-                    min((one.oldest for one in taken if one.oldest is not None), default=None),
-                    max((one.behind for one in taken), default=0),
-                )
+                number,
+                ends,
+                frontiers,
+                sum(one.rows for one in taken),
+                sum(one.misplaced for one in taken),
+                min(known, default=NONE),
+                max((one.behind for one in taken), default=0),
             )
 
     def advance(self, number: int, moment: int) -> None:
         """Advance the frontier of all partitions to a moment."""
         last = self.last
-        frontiers = tuple(max(moment, known) for known in last.frontiers)
-        if frontiers != last.frontiers:
-            self._append(Cut(number, last.ends, frontiers))
+        frontiers = [max(moment, known) for known in last.frontiers]
+        if frontiers != list(last.frontiers):
+            self._append(number, last.ends, frontiers, 0, 0, NONE, 0)
 
-    def _append(self, cut: Cut) -> None:
-        self.cuts.append(cut)
-        self.numbers.append(cut.number)
+    def _append(
+        self,
+        number: int,
+        ends: Sequence[int],
+        frontiers: Sequence[int],
+        rows: int,
+        misplaced: int,
+        oldest: int,
+        behind: int,
+    ) -> None:
+        for _ in ends[len(self._partitions) :]:
+            self._partitions.append(_Partition(len(self.numbers)))
+        for one, end, frontier in zip(self._partitions, ends, frontiers, strict=True):
+            one.ends.append(end)
+            one.frontiers.append(frontier)
+        self.numbers.append(number)
+        self._rows.append(rows)
+        self._misplaced.append(misplaced)
+        self._oldest.append(oldest)
+        self._behind.append(behind)
 
 
 @dataclass(frozen=True)
@@ -212,7 +262,7 @@ class Index:
     """All commits of a log, as far as they were read."""
 
     topics: dict[int, TopicCuts] = field(default_factory=dict)
-    times: list[int] = field(default_factory=list)
+    times: array[int] = field(default_factory=_numbers)
     """The time of each record of the journal, from the first on."""
     made: int | None = None
 

@@ -7,6 +7,7 @@ again where that one ended.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.clock import SECOND
-from headrace.errors import LogUnavailable
+from headrace.errors import LogUnavailable, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.event_time import check_embedded
 from headrace.log.kafka.client import Client, fetch
@@ -89,6 +90,8 @@ class Cutter:
     _consumer: Consumer | None = None
     _at: Ends = field(default_factory=dict)
     """The next record that the consumer returns of each partition."""
+    _full: bool = False
+    """True if the last cut had as many records as it may have."""
     _ids: dict[str, int] = field(default_factory=dict)
     """The topics that the consumer reads."""
     _rows: dict[str, tuple[int, TopicRow]] = field(default_factory=dict)
@@ -117,10 +120,14 @@ class Cutter:
             return self.journal.read().head
 
     def cut_on(self, names: Iterable[str], rows: int | None = None) -> bool:
-        """Make one commit of what is new in the topics; False if there is nothing."""
+        """Make one commit of what is new in the topics; True if it is full, and more is left."""
         with self._lock:
-            wanted = [self._find(name) for name in sorted(set(names))]
-            return self._cut(wanted, self._ends(wanted), min(rows or ROWS, ROWS))
+            wanted = []
+            for name in sorted(set(names)):
+                with contextlib.suppress(UnknownTopic):  # the others go on without it
+                    wanted.append(self._find(name))
+            self._full = False
+            return self._cut(wanted, self._ends(wanted), min(rows or ROWS, ROWS)) and self._full
 
     def _find(self, name: str, *, anew: bool = False) -> TopicRow:
         now = self.client.clock.monotonic()
@@ -212,6 +219,7 @@ class Cutter:
             while any(seen[place].end < end for place, end in ends.items()):
                 left = most - sum(one.rows for one in seen.values())
                 if left <= 0:
+                    self._full = True
                     return
                 found = fetch(self._consumer, min(left, _AT_ONCE), 0.1)
                 rows, events = _sorted_out(found)
