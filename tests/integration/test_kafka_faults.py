@@ -93,6 +93,19 @@ def test_rows_that_are_gone_stop_a_pipeline_without_state_in_spark(kafka: Runs) 
         kafka.run(app)
 
 
+def test_who_catches_up_does_not_wait_for_rows_that_are_gone(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1), row(2), partition=1)
+    kafka.run(app)
+    kafka.send(source, *map(row, range(3, 10)), partition=1)
+    remove(kafka, source.topic.name, 1, 9)
+    other = hr.App(f"{app.name}-other")
+    again = other.topic(source.topic.name, schema="text string, at timestamp", event_time="at")
+    other.publish(f"{app.name}-other.out", again)
+    results = kafka.run(other)
+    assert [step.law.rows for step in results.steps] == [0]
+
+
 @pytest.mark.parametrize("read", [0, 2])
 def test_rows_that_are_gone_before_they_were_read_stop_a_run_in_real_time(
     kafka: Runs, tmp_path: Path, read: int

@@ -149,14 +149,19 @@ class Cutter:
         cuts = {row.name: index.topics.get(row.id, TopicCuts()) for row in wanted}
         starts = self._starts(wanted, cuts, ends)
         new = {place for place, start in starts.items() if start < ends[place]}
-        unknown = {(name, p) for name, p in starts if p >= len(cuts[name].last.ends)}
-        if not new and not unknown:
+        # Partitions that no cut has yet, and those whose rows are gone before anybody cut them.
+        unread = {
+            (name, p)
+            for (name, p), start in starts.items()
+            if p >= len(known := cuts[name].last.ends) or known[p] < start
+        }
+        if not new and not unread:
             return False
         seen = {
             (row.name, p): self._begin(row, p, starts[row.name, p], cuts[row.name])
             for row in wanted
             for p in range(row.topic.partitions)
-            if (row.name, p) in new | unknown
+            if (row.name, p) in new | unread
         }
         if new:
             self._follow(starts, {row.name: row.id for row in wanted})
@@ -166,7 +171,7 @@ class Cutter:
                 seen[row.name, p].stretch(p)
                 for p in range(row.topic.partitions)
                 if (row.name, p) in seen
-                and (seen[row.name, p].end > seen[row.name, p].start or (row.name, p) in unknown)
+                and (seen[row.name, p].end > seen[row.name, p].start or (row.name, p) in unread)
             )
             for row in wanted
         }
