@@ -71,7 +71,7 @@ CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
 
 LANDINGS = f"{PREFIX}landing"
-"""The table with the positions of a broker's topics that are copied, if any are."""
+"""A table of earlier versions, which copied topics of a broker."""
 
 OWN_TABLES = frozenset([*re.findall(r"CREATE TABLE (\w+)", _SCHEMA), LANDINGS])
 """The tables that belong to no step."""
