@@ -92,9 +92,12 @@ class LimitedLog(FileLog):
         stop: Position = LATEST,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        judged: bool = False,
     ) -> Iterator[Batch]:
         check_position(self, start, stop)
-        found = super().read(topic, start=start, stop=stop, partitions=partitions, columns=columns)
+        found = super().read(
+            topic, start=start, stop=stop, partitions=partitions, columns=columns, judged=judged
+        )
         return (replace(batch, commit=None) for batch in found)
 
     def consumer(

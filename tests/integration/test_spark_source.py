@@ -97,7 +97,7 @@ def test_positions_count_rows_and_share_them_out(log: ScriptedLog) -> None:
     assert next_cut(log.log, "events", 0, rows=99, commits=3, upto=99) == 3
     assert next_cut(log.log, "events", 0, rows=99, commits=99, upto=1) == 1
     assert next_cut(log.log, "events", 4, rows=99, commits=99, upto=99) == 4
-    large = spans(Position(0, (0, 0)), Position(1, (1_000_000, 10)), 2)
+    large = spans(log.log, Position(0, (0, 0)), Position(1, (1_000_000, 10)), 2)
     assert [(s.partition, s.start, s.end) for s in large] == [
         (0, 0, 500_000),
         (0, 500_000, 1_000_000),
