@@ -95,7 +95,9 @@ class LimitedLog(FileLog):
         judged: bool = False,
     ) -> Iterator[Batch]:
         check_position(self, start, stop)
-        found = super().read(topic, start=start, stop=stop, partitions=partitions, columns=columns)
+        found = super().read(
+            topic, start=start, stop=stop, partitions=partitions, columns=columns, judged=judged
+        )
         return (replace(batch, commit=None) for batch in found)
 
     def consumer(

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 
 import pytest
 
+import headrace as hr
 from headrace.application.doctor.checkpoints import slow_checkpoints
 from headrace.application.doctor.lag import Skew, growing_lag, skew_of
-from headrace.log import Topic
+from headrace.application.doctor.records import Held, Record
+from headrace.application.doctor.waiting import Backlog, waits
+from headrace.log import PartitionState, Topic, TopicState
 from headrace.log.sample import Sample
 from headrace.plan.batch import Timing
+from headrace.plan.law import Law
 from headrace.plan.position import Position
+from headrace.plan.steps import steps_of
 
 
 def batches(lags: Sequence[int], rows: int = 10) -> list[Timing]:
@@ -94,3 +99,29 @@ def test_a_batch_that_mostly_keeps_what_it_has_computed_has_slow_checkpoints(
 )
 def test_a_batch_that_is_slow_for_its_rows_has_no_slow_checkpoints(timings: list[Timing]) -> None:
     assert slow_checkpoints("sales", timings) is None
+
+
+def reasons(ends: Sequence[int], *, read: bool = True, by_partition: bool = True) -> list[str]:
+    """What a step waits for whose topic has no frontier."""
+    app = hr.App("shop")
+    orders = app.topic("orders", schema="at timestamp", event_time="at", partitions=len(ends))
+    app.publish("copy", orders)
+    (step,) = steps_of(app)
+    parts = [PartitionState(p, 0, end, None, 0, None, None) for p, end in enumerate(ends)]
+    states = {"orders": TopicState(orders.topic, tuple(parts), None)}
+    record = Record({}, None, Law(), "", (), ()) if read else None
+    found = waits(
+        step, states, record, Held(), Backlog(0, 0), running=True, by_partition=by_partition
+    )
+    return [f"{wait.name}: {wait.text.partition(' of topic')[0]}" for wait in found]
+
+
+def test_a_partition_without_rows_is_named_where_each_has_an_event_time() -> None:
+    assert reasons([7, 0, 5]) == ["held back by a partition: partition 1"]
+    assert reasons([7, 3, 5]) == ["held back by a partition: a partition"]
+    assert reasons([0, 0]) == ["topic empty: topic orders is empty"]
+    assert reasons([7, 0], by_partition=False) == ["no event time: none of the 7 rows"]
+
+
+def test_rows_that_nobody_has_read_yet_do_not_lack_an_event_time() -> None:
+    assert [name.partition(":")[0] for name in reasons([7, 0], read=False)] == ["never run"]

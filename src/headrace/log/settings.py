@@ -75,12 +75,13 @@ class TopicSettings:
     """An event time further ahead of the append time than this never moves the frontier."""
     frontier: str = "events"
     """The frontier follows event times (`events`), only `punctuation` (a source's calls of
-    `advance`), or the clock at each commit (`arrival`)."""
+    `advance`), or append times (`arrival`)."""
     missing_time: str = "dead"
     """A row without an event time becomes a `dead` letter in a pipeline, or gets the time of its
     `arrival` when it is appended."""
     idle: timedelta | None = None
-    """After this long without a row, the frontier follows the clock while a pipeline runs."""
+    """After this long without a row in any partition, the frontier follows the clock while a
+    pipeline runs."""
     format: str = "json"
     """The format of rows on Kafka: `json`, `avro`, or the `bytes` of one column. Other programs
     write `avro-confluent` and `json-confluent`, with the id of a schema in a registry,

@@ -118,7 +118,17 @@ def _step(
         backlog,
         held,
         max(held.shown, sum(_records(log, topic) for topic in step.outputs)),
-        tuple(waits(step, topics, record, held, backlog, running=running)),
+        tuple(
+            waits(
+                step,
+                topics,
+                record,
+                held,
+                backlog,
+                running=running,
+                by_partition=log.judges_rows,
+            )
+        ),
     )
 
 

@@ -40,9 +40,18 @@ def waits(
     backlog: Backlog,
     *,
     running: bool,
+    by_partition: bool = False,
 ) -> list[Wait]:
-    """All reasons, the most important first. A missing topic is None."""
-    found = [wait for name, state in topics.items() if (wait := _empty(step, name, state))]
+    """All reasons, the most important first. A missing topic is None.
+
+    With `by_partition`, as on Kafka, event time is that of the partition which is furthest behind,
+    and only rows that were read have moved it.
+    """
+    found = [
+        wait
+        for name, state in topics.items()
+        if (wait := _empty(step, name, state, by_partition=by_partition, read=record is not None))
+    ]
     found += _behind(record, backlog, running=running)
     if record is None:
         return found
@@ -66,11 +75,15 @@ def waits(
     return found
 
 
-def _empty(step: Step, name: str, state: TopicState | None) -> Wait | None:
+def _empty(
+    step: Step, name: str, state: TopicState | None, *, by_partition: bool, read: bool
+) -> Wait | None:
     if state is None:
         return Wait("no topic", f"topic {name} does not exist yet", "The first run creates it")
     if not state.records and state.frontier is None:
         return Wait("topic empty", f"topic {name} is empty", f"headrace produce {name}")
+    if state.frontier is None and by_partition:
+        return _held_by_partition(name, state) if read else None
     if state.frontier is None:
         return Wait(
             "no event time",
@@ -79,6 +92,18 @@ def _empty(step: Step, name: str, state: TopicState | None) -> Wait | None:
             f"headrace consume {step.dead_letters} shows them and the reasons",
         )
     return None
+
+
+def _held_by_partition(name: str, state: TopicState) -> Wait:
+    """A partition in which event time has not begun."""
+    empty = [part.partition for part in state.partitions if not part.end]
+    which = f"partition {empty[0]}" if empty else "a partition"
+    return Wait(
+        "held back by a partition",
+        f"{which} of topic {name} has no row with a valid event time yet, and no window closes "
+        "before every partition has passed it",
+        f"headrace topics advance {name} moves all of its partitions",
+    )
 
 
 def _behind(record: Record | None, backlog: Backlog, *, running: bool) -> list[Wait]:
