@@ -136,12 +136,6 @@ def test_what_a_batch_cannot_compute_is_refused_by_name() -> None:
     assert "headrace produce --file" in caught.value.hint
 
 
-def test_a_range_of_a_broker_is_refused() -> None:
-    app, _ = declare()
-    with pytest.raises(Unsupported, match="this one is on Kafka"):
-        hr.run(app, "kafka://127.0.0.1:9", over=hr.LogRange())
-
-
 def test_a_result_names_what_it_has() -> None:
     empty = hr.BatchResult({"hits": pa.table({})}, {}, {}, {}, pa.table({}))
     with pytest.raises(InvalidSetting, match="no view 'hit' in the result") as caught:

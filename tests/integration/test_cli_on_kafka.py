@@ -54,11 +54,8 @@ def test_groups_are_listed_described_and_moved(cli: Cli) -> None:
 
 def test_what_kafka_has_not_is_refused_by_name(cli: Cli) -> None:
     cli.fill("cli.plain", ["x"])
-    for words, said in (
-        (("topics", "compact", "cli.plain"), "compaction on demand"),
-        (("consume", "cli.plain", "--from", "commit:3"), "commit numbers"),
-    ):
-        assert said in cli.run(*words, code=2).stderr
+    said = cli.run("topics", "compact", "cli.plain", code=2).stderr
+    assert "compaction on demand" in said
 
 
 def test_without_a_broker_a_command_says_so_and_ends(tmp_path: Path) -> None:
