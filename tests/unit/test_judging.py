@@ -142,6 +142,19 @@ def test_a_record_that_is_no_row_is_a_dead_letter_with_its_bytes_and_the_reason(
     assert found.tombstones == 1
 
 
+def test_a_tombstone_without_a_key_deletes_nothing_and_is_a_dead_letter() -> None:
+    (message,) = messages(None)
+    nobody = Message(
+        topic="t", partition=0, offset=1, key=None, value=None, timestamp=message.timestamp()
+    )
+    found, row = Uncounted(), topic()
+    commit = TopicCommit(1, 2, None, None, None, 2, None, 0)
+    for batch in Judge(row, NONE).batches([message, nobody]):
+        numbered = Batch(**{name: getattr(batch, name) for name in Batch.__slots__} | {"commit": 1})
+        found.add("step", row.topic, numbered, cast(Commits, {1: commit}), None)
+    assert (letters(found), found.tombstones) == ([(1, "no key", None)], 1)
+
+
 def test_a_row_is_late_by_the_patience_after_what_it_met() -> None:
     assert late(uncounted(100, 81, 80, 130, 110, 111)) == [2, 4]
 

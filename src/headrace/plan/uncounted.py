@@ -17,6 +17,7 @@ from headrace.clock import micros, to_datetime
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.log.dead_letter import (
     AHEAD,
+    NO_KEY,
     NO_TIME,
     OUTSIDE,
     UNREADABLE,
@@ -164,8 +165,7 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
         shown = topic.settings.format not in _BINARY
         for place, fault in enumerate(faults):
             if fault is not None and fault.reason is not None:
-                plain = topic.settings.format in _PLAIN
-                reasons[place] = UNREADABLE if plain else f"{UNREADABLE}: {fault.reason}"
+                reasons[place] = _unreadable(topic, fault.reason)
                 texts[place] = bytes_text(fault.value, readable=False)
             elif fault is not None and shown:
                 texts[place] = bytes_text(fault.value, readable=True)
@@ -180,6 +180,12 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
         reason=reasons,
         row=texts,
     )
+
+
+def _unreadable(topic: Topic, reason: str) -> str:
+    if reason == NO_KEY:
+        return NO_KEY
+    return UNREADABLE if topic.settings.format in _PLAIN else f"{UNREADABLE}: {reason}"
 
 
 def _appended(batch: Batch) -> Any:

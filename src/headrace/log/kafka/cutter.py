@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.clock import SECOND
-from headrace.errors import LogUnavailable, UnknownTopic
+from headrace.errors import LogError, LogUnavailable, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.event_time import check_embedded
 from headrace.log.kafka.client import Client, fetch
@@ -147,6 +147,7 @@ class Cutter:
         """Append one cut up to some ends, unless the journal has reached them."""
         index = self.journal.read()
         cuts = {row.name: index.topics.get(row.id, TopicCuts()) for row in wanted}
+        ends = self._checked(wanted, cuts, ends)
         starts = self._starts(wanted, cuts, ends)
         new = {place for place, start in starts.items() if start < ends[place]}
         # Partitions that no cut has yet, and those whose rows are gone before anybody cut them.
@@ -178,6 +179,32 @@ class Cutter:
         if any(made.values()):
             self.journal.append(Record({topic: found for topic, found in made.items() if found}))
         return True
+
+    def _checked(
+        self, wanted: Collection[TopicRow], cuts: Mapping[str, TopicCuts], ends: Ends
+    ) -> Ends:
+        """The ends of partitions, after checking that the journal is not beyond them."""
+
+        def beyond(ends: Ends) -> list[Place]:
+            known = {name: found.last.ends for name, found in cuts.items()}
+            return [
+                (name, p)
+                for (name, p), end in ends.items()
+                if p < len(known[name]) and end < known[name][p]
+            ]
+
+        if beyond(ends):
+            ends = self._ends(wanted)  # another has cut more since they were looked up
+        if places := beyond(ends):
+            topic, partition = places[0]
+            raise LogError(
+                f"Partition {partition} of topic {topic!r} ends at {ends[places[0]]:,}, and commits "
+                f"reach {cuts[topic].last.ends[partition]:,}: a broker has lost records",
+                hint="Put those that are left into another topic, and run the pipeline on that",
+                topic=topic,
+                partition=partition,
+            )
+        return ends
 
     def _begin(self, row: TopicRow, partition: int, start: int, cuts: TopicCuts) -> _Seen:
         last = cuts.last

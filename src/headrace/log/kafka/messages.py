@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from headrace.errors import UnreadableRecord, WrongType
+from headrace.log.dead_letter import NO_KEY
 from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.event_time import time_column
 from headrace.log.kafka.debezium import FORMAT as DEBEZIUM
@@ -167,6 +168,8 @@ def _typed(
     keys: dict[int, Any] = {}
     if deleted and topic.topic.key is not None:
         keys = _keys(topic, messages, np.flatnonzero(tombstones).tolist(), faults)
+        # What deletes no row is a dead letter.
+        tombstones[[place for place in np.flatnonzero(tombstones) if place not in keys]] = False
 
     def decode(places: list[int]) -> list[pa.Array]:
         return rows_of(topic).decode(
@@ -238,6 +241,9 @@ def _keys(
     """The keys of tombstones."""
     found = {}
     for place in places:
+        if faults is not None and messages[place].key() is None:
+            faults[messages[place].offset() or 0] = Fault(NO_KEY, None)
+            continue
         try:
             found[place] = _key(topic, messages[place])
         except UnreadableRecord as error:
