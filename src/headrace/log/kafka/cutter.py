@@ -198,8 +198,8 @@ class Cutter:
         if places := beyond(ends):
             topic, partition = places[0]
             raise LogError(
-                f"Partition {partition} of topic {topic!r} ends at {ends[places[0]]:,}, and commits "
-                f"reach {cuts[topic].last.ends[partition]:,}: a broker has lost records",
+                f"Partition {partition} of topic {topic!r} ends at {ends[places[0]]:,}, but "
+                f"commits reach {cuts[topic].last.ends[partition]:,}: a broker has lost records",
                 hint="Put those that are left into another topic, and run the pipeline on that",
                 topic=topic,
                 partition=partition,
