@@ -60,6 +60,7 @@ def counted(kafka: Runs, app: hr.App, *, fresh: bool = False) -> int:
     return int(row["n"])
 
 
+@pytest.mark.slow
 def test_a_journal_that_was_deleted_stops_a_pipeline_until_it_starts_afresh(kafka: Runs) -> None:
     app = counting(kafka)
     send(kafka, 1, 2)
@@ -90,7 +91,10 @@ def test_a_journal_that_was_cut_off_is_named(kafka: Runs) -> None:
 
 @pytest.mark.parametrize(
     ("headers", "said"),
-    [([("headrace.journal", b"2")], "has the format 2, and this headrace knows 1"), ([], "none")],
+    [
+        ([("headrace.journal", b"2")], "has the format 2, and this headrace knows 1"),
+        pytest.param([], "none", marks=pytest.mark.slow),
+    ],
 )
 def test_a_record_of_another_format_is_not_guessed(
     kafka: Runs, headers: list[tuple[str, bytes]], said: str

@@ -119,6 +119,7 @@ def test_results_are_the_oracles_whatever_the_batches_and_crashes(fed: str, whic
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_joins_and_lookups_are_the_oracles(url: str) -> None:
     found = []
     with open_log(url) as log:

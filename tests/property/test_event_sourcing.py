@@ -147,7 +147,7 @@ def balances(domain: es.Domain) -> hr.App:
     return app
 
 
-@quickly(3)
+@quickly(1)
 @given(steps=STEPS, interrupting=st.lists(st.booleans(), max_size=20), early=st.integers(0, 14))
 def test_a_read_model_that_is_caught_up_has_what_every_state_adds_up_to(
     steps: list[Any], interrupting: list[Any], early: int
