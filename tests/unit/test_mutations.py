@@ -37,6 +37,8 @@ def _tests_in(file: str) -> set[str]:
             bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
             own = {test for base in bases if base in SUITES for test in _tests_in(SUITES[base])}
             there |= {f"{node.name}::{test}" for test in own}
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(".TestCase"):
+            there |= {f"{ast.unparse(target)}::runTest" for target in node.targets}
     return there
 
 
