@@ -147,7 +147,8 @@ class Cutter:
         """Append one cut up to some ends, unless the journal has reached them."""
         index = self.journal.read()
         cuts = {row.name: index.topics.get(row.id, TopicCuts()) for row in wanted}
-        ends = self._checked(wanted, cuts, ends)
+        if self._is_another(wanted, cuts, ends):
+            return False
         starts = self._starts(wanted, cuts, ends)
         new = {place for place, start in starts.items() if start < ends[place]}
         # Partitions that no cut has yet, and those whose rows are gone before anybody cut them.
@@ -180,31 +181,36 @@ class Cutter:
             self.journal.append(Record({topic: found for topic, found in made.items() if found}))
         return True
 
-    def _checked(
+    def _is_another(
         self, wanted: Collection[TopicRow], cuts: Mapping[str, TopicCuts], ends: Ends
-    ) -> Ends:
-        """The ends of partitions, after checking that the journal is not beyond them."""
+    ) -> bool:
+        """True if the journal is beyond some ends because the topic was made again.
 
-        def beyond(ends: Ends) -> list[Place]:
-            known = {name: found.last.ends for name, found in cuts.items()}
-            return [
-                (name, p)
-                for (name, p), end in ends.items()
-                if p < len(known[name]) and end < known[name][p]
-            ]
-
-        if beyond(ends):
-            ends = self._ends(wanted)  # another has cut more since they were looked up
-        if places := beyond(ends):
-            topic, partition = places[0]
+        If another has cut more since the ends were looked up, that is well. Else a broker has lost
+        records, which is an error.
+        """
+        places = [
+            (row.name, p)
+            for row in wanted
+            for p, known in enumerate(cuts[row.name].last.ends[: row.topic.partitions])
+            if ends[row.name, p] < known
+        ]
+        if not places:
+            return False
+        topic, partition = places[0]
+        known = next(row for row in wanted if row.name == topic)
+        now = self._find(topic, anew=True)
+        reached = cuts[topic].last.ends[partition]
+        end = self._ends([now]).get((topic, partition), 0)
+        if now.id == known.id and end < reached:
             raise LogError(
-                f"Partition {partition} of topic {topic!r} ends at {ends[places[0]]:,}, but "
-                f"commits reach {cuts[topic].last.ends[partition]:,}: a broker has lost records",
+                f"Partition {partition} of topic {topic!r} ends at {end:,}, but commits reach "
+                f"{reached:,}: a broker has lost records",
                 hint="Put those that are left into another topic, and run the pipeline on that",
                 topic=topic,
                 partition=partition,
             )
-        return ends
+        return now.id != known.id
 
     def _begin(self, row: TopicRow, partition: int, start: int, cuts: TopicCuts) -> _Seen:
         last = cuts.last
