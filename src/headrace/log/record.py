@@ -53,7 +53,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How rows stand in time, one by one, in a log that does not judge them by commit.
+    """The standing of rows in time, one by one, in a log that does not judge them by commit.
 
     `good` rows have a valid event time. `frontiers` has the frontier that each row met. `faults`
     has the records of the others, by offset, without tombstones.

@@ -46,7 +46,7 @@ class SideOutput:
         write_whole(self._file(topic, span), sink.getvalue())
 
     def read(self, topic: str, spans: Sequence[Span]) -> Uncounted | None:
-        """What all tasks of a batch have found; None if a file is missing."""
+        """The findings of all tasks of a batch; None if a file is missing."""
         found = Uncounted()
         for span in spans:
             try:

@@ -1,4 +1,4 @@
-"""How the records of a partition stand in time: which are valid, and the frontier that each met.
+"""Judgement of a partition's records: which are valid, and the frontier that each met.
 
 A partition's frontier is the highest event time of its valid rows so far. Kafka orders a partition,
 so the frontier that a row met follows from the log alone, whoever reads it and in whatever batches.
